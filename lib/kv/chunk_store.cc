@@ -318,12 +318,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   residency_->add(fork->user_);
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
-  table.for_held([&](KvKind, ChunkRecords& records) { chunks.push_back(&records); });
-  for (const OldChunk& old : old_) {
-    for (ChunkRecords* const records : {old.full, old.narrow}) {
-      if (records) chunks.push_back(records);
-    }
-  }
+  for_held([&](KvKind, ChunkRecords& records) { chunks.push_back(&records); });
   std::vector<OldChunk> old = old_;
   std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
@@ -577,15 +572,21 @@ bool ChunkStore::holds_any(int64_t begin, int64_t end) const {
 
 // ---- statistics
 
+int64_t ChunkStore::n_held() const {
+  int64_t n_old = 0;
+  for (const OldChunk& old : old_) n_old += (old.full ? 1 : 0) + (old.narrow ? 1 : 0);
+  return table_.n_held() + n_old * table_.n_layers();
+}
+
 ChunkStoreStats ChunkStore::stats() const {
   ChunkStoreStats stats;
   stats.bytes = account_.used();
   stats.bytes_peak = account_.peak();
   stats.representation_bytes = selection_.representation_bytes();
-  stats.n_records = table_.n_held();
+  stats.n_records = n_held();
   stats.n_evicted = n_evicted_;
   stats.n_resident = stats.n_records - residency_->n_out(user_);
-  table_.for_held([&](KvKind kind, const ChunkRecords& records) {
+  for_held([&](KvKind kind, const ChunkRecords& records) {
     (kind == KvKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += table_.n_layers() * records.record_bytes;
     if (in_snapshot(records)) stats.n_in_snapshot += residency_->n_out(records);
   });
@@ -655,9 +656,9 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
-  all[0].n_records = table_.n_held() - residency_->n_out(user_);
+  all[0].n_records = n_held() - residency_->n_out(user_);
   std::vector<int64_t> held(tiers_.all.size());
-  table_.for_held([&](KvKind, const ChunkRecords& records) {
+  for_held([&](KvKind, const ChunkRecords& records) {
     for (size_t t = 0; t < tiers_.all.size(); ++t) {
       if (records.tier == tiers_.all[t]) held[t] += table_.n_layers();
     }

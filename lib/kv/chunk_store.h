@@ -346,6 +346,16 @@ class ChunkStore {
   // The one or two old chunks that have the tokens of a move.
   std::span<OldChunk> old_of(const Move& move);
   void forget_move(const Move& move);
+  // Calls use(kind, records) for each chunk that the store holds, those of moves included.
+  template <typename Use>
+  void for_held(const Use& use) const {
+    table_.for_held(use);
+    for (const OldChunk& old : old_) {
+      if (old.full) use(KvKind::kText, *old.full);
+      if (old.narrow) use(KvKind::kNarrow, *old.narrow);
+    }
+  }
+  int64_t n_held() const;  // records of these
   Status gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes);
   Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
                    std::vector<std::unique_ptr<PreparedStep>>& steps);

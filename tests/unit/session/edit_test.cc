@@ -332,6 +332,10 @@ TEST_P(MovedChunks, AreTheSameWhereverTheRecordsAre) {
   expect_ok(spilled->feed_tokens(old_));
   expect_ok(run(spilled).status);
   EXPECT_EQ(edit(*spilled, now, EditReuse::kApproximate).n_moved, result.n_moved);
+  // Records that wait for their place are held, in memory or not.
+  const SessionStats waiting = stats(*spilled);
+  EXPECT_GE(waiting.kv_chunks_resident, 0);
+  EXPECT_GE(waiting.kv_chunks, result.n_moved / 32);
   expect_equal(answer(spilled), expected);
   EXPECT_EQ(stats(*spilled).n_moved, result.n_moved);
   EXPECT_LE(stats(*spilled).kv_bytes_peak, spilling.kv_budget_bytes);
