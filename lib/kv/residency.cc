@@ -79,8 +79,9 @@ void Residency::let_go(RecordUser& user, ChunkRecords& chunk) {
       return r.state == State::kArriving || r.state == State::kLeaving || r.saving;
     };
     while (std::any_of(chunk.records.begin(), chunk.records.end(), moves)) wait(user);
-    std::erase(chunk.holders, &user);
+    chunk.holders.erase(std::ranges::find(chunk.holders, &user));
     count_slots(user, chunk, -1);
+    if (std::ranges::find(chunk.holders, &user) != chunk.holders.end()) return;
     if (!chunk.holders.empty()) {
       for (Record& record : chunk.records) {
         if (record.owner != &user.owned_) continue;

@@ -146,12 +146,13 @@ class Residency final : private TransferListener {
   // ---- chunks
   // The user, who made it, holds it.
   void hold(RecordUser& user, ChunkRecords& chunk);
-  // `other` holds each of the chunks too. All or, at an exception, none.
+  // `other` holds each of the chunks too, once more if it did before: of its text, and for a move. All or, at an
+  // exception, none.
   void share(std::span<ChunkRecords* const> chunks, RecordUser& other);
   // How many users hold it.
   int64_t n_holders(const ChunkRecords& chunk) const;
-  // The user does not hold it any more; with its last holder it is gone, and its slots are free. Waits for records on
-  // their way. Nothing works on what the user had pinned.
+  // The user holds it once less; with its last holder it is gone, and its slots are free. Waits for records on their
+  // way. Nothing works on what the user had pinned.
   void let_go(RecordUser& user, ChunkRecords& chunk);
 
   // ---- requests

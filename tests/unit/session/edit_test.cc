@@ -512,6 +512,25 @@ TEST_F(Approximate, MovesAreForgottenWithTheirTokens) {
   EXPECT_EQ(stats(*session).n_moved, 16);
 }
 
+// The session keeps a chunk for a move, and takes the same one over from another session before that comes.
+TEST_F(Approximate, ChunksMayBeSharedWhileTheyWait) {
+  SessionOptions options = options_for("streaming_llm(sinks=3, recent=50, kv_chunk=16)");
+  options.reuse_prefixes = true;
+  auto other = make_session(model_, options);
+  expect_ok(other->feed_tokens(old_));
+  expect_ok(run(other).status);
+  const auto session = take(other->fork());
+  // Keys were dropped that the tokens before the edit need, so that nothing of the text is kept as it is.
+  const Tokens now = part(old_, 0, 100) + random_tokens(*model_, 16, 7) + part(old_, 100, 120);
+  EXPECT_EQ(edit(*session, now, EditReuse::kApproximate).n_kept, 0);
+  EXPECT_GT(run(session).prefill.back().reused, 0);
+  other->close();
+  other.reset();
+  expect_ok(session->feed_tokens(random_tokens(*model_, 40, 8)));
+  const auto fork = take(session->fork());
+  expect_equal(answer(fork), answer(session));
+}
+
 // Streams that need each token computed compute it.
 TEST_F(Approximate, ChunksAreComputedWhereTheyAreScored) {
   const auto session = make();
