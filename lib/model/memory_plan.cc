@@ -86,6 +86,7 @@ int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
 struct Chunks {
   int64_t full = 0;  // condensed ones included
   int64_t narrow = 0;
+  int64_t all = 0;  // full, narrow or both
 };
 
 // Chunks held when the last block of n tokens has been stored.
@@ -104,9 +105,11 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
     const int64_t end = ceil_div(std::min(range.end, n), chunk);
     chunks.full += std::max<int64_t>(0, end - std::max(first, full_from));
     chunks.narrow += std::max<int64_t>(0, std::min(end, narrow_until) - first);
+    chunks.all += std::max<int64_t>(0, end - first);
     counted = std::max(counted, end);
   }
   chunks.full += condensed_chunks(strategy, n);
+  chunks.all += condensed_chunks(strategy, n);
   return chunks;
 }
 
@@ -114,7 +117,7 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
 Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request) {
   const Chunks a = chunks_after(strategy, request, request.n_tokens);
   const Chunks b = chunks_after(strategy, request, last_window_end(strategy, request.n_tokens));
-  return {std::max(a.full, b.full), std::max(a.narrow, b.narrow)};
+  return {std::max(a.full, b.full), std::max(a.narrow, b.narrow), std::max(a.all, b.all)};
 }
 
 // Of the memory that the model computes on; 0: no limit. A device without a budget has what weights and work leave.
@@ -229,8 +232,11 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   const int64_t selected = strategy.chunks_selected(request.n_tokens - 1);
   floats += n * config.n_query_heads * selected;
   if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
+  // What the strategy has dropped is not looked at.
+  const int64_t held = most_chunks(strategy, request).all * geometry.chunk;
+  const int64_t keys = selected > 0 ? request.n_tokens : std::min(request.n_tokens, held);
   const auto workspace = [&](int64_t queries) {
-    return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, request.n_tokens,
+    return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, keys,
                                              selected > 0 ? strategy.selection() : ChunkSelection());
   };
   return floats * static_cast<int64_t>(sizeof(float)) +

@@ -103,10 +103,11 @@ TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
   }
 }
 
-MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens) {
+MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens,
+                   const std::string& strategy = "full(kv_chunk=16)") {
   MemoryRequest request;
   request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
-  request.strategy = "full(kv_chunk=16)";
+  request.strategy = strategy;
   request.n_tokens = n_tokens;
   return take(plan_memory(model.llama->backend(), request));
 }
@@ -127,6 +128,27 @@ TEST(ModelPlan, CountsTheTablesOfLayersWithoutRope) {
   const int64_t planned = plan_of(*model, "smollm3_yarn", 50).scratch_bytes, taken = stats(*session).scratch_bytes;
   EXPECT_GE(planned, taken * 9 / 10);
   EXPECT_LE(planned, taken * 11 / 10 + 20000);
+}
+
+// Of a long text most scratch memory is for the pieces of attention: of the keys that a strategy keeps.
+TEST(ModelPlan, CountsTheScratchOfTheKeysThatAreKept) {
+  constexpr int64_t kTokens = 100000;
+  const auto expect_planned = [](const std::string& name, const std::string& strategy) {
+    SCOPED_TRACE(strategy);
+    const auto model = load(name);  // sessions of a model share its scratch memory
+    const auto session = make_session(model, with_strategy(strategy));
+    expect_ok(session->fill_random(kTokens - 255, 1));
+    expect_ok(session->feed_tokens(random_tokens(*model, 255)));
+    expect_ok(run(session, generating(2)).status);  // a token alone takes more
+    const int64_t planned = plan_of(*model, name, kTokens, strategy).scratch_bytes;
+    const int64_t taken = stats(*session).scratch_bytes;
+    EXPECT_GE(planned, taken * 9 / 10);
+    EXPECT_LE(planned, taken * 11 / 10 + 20000);
+  };
+  expect_planned("short_128", "full(kv_chunk=16)");
+  expect_planned("short_128", "streaming_llm(sinks=4, recent=40, kv_chunk=16)");
+  expect_planned("short_128", "lm_infinite(kv_chunk=16)");
+  expect_planned("mistral_window_64", "full(kv_chunk=16)");
 }
 
 }  // namespace
