@@ -282,6 +282,31 @@ TEST(GraphsOfQuantisedWeights, HaveStepsOfSeveralRows) {
   EXPECT_GE(device_use().n_graph_launches - before, kSteps - 3);
 }
 
+// Products by cuBLASLt are no kernels of the plugin's, and a graph cannot have them.
+TEST(GraphsBesideCuBlas, HaveNoneOfItsProducts) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  static const DeviceApi& with_graphs = emulation::device_api_with_blas();
+  static const DeviceApi without = [] {
+    DeviceApi one = emulation::device_api_with_blas();
+    one.begin_graph = nullptr;
+    return one;
+  }();
+  Logits expected;
+  for (const DeviceApi* const api : {&without, &with_graphs}) {
+    const auto device = on_device("gqa_biases_bf16", 0, *api);
+    const auto session = make_session(device, with_strategy("full(kv_chunk=128)"));
+    constexpr int64_t kRows = cuda::kFewRows + 4;  // so many that they are cuBLASLt's
+    const int64_t before = device_use().n_blas_products;
+    for (uint32_t step = 0; step < 5; ++step) {
+      expect_ok(session->feed_tokens(random_tokens(*device, kRows, step + 1)));
+      expect_ok(run(session).status);
+    }
+    EXPECT_GT(device_use().n_blas_products, before);
+    if (api == &without) expected = last_logits(*session);
+    EXPECT_TRUE(same_bits(expected, last_logits(*session)));
+  }
+}
+
 using FailingGraphs = GraphsOfSessions;
 
 // Whatever fails, at whichever place: the answer goes on where it was, with the tokens that it would have had.

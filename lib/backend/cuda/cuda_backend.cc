@@ -426,8 +426,10 @@ size_t CudaBackend::matmul_workspace_bytes(std::span<const MatrixPart> parts, in
 Status CudaBackend::multiply_by_blas(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias,
                                      Write write, Rows y) {
   QUIRE_ASSIGN(std::byte* const workspace, cuda_queue(exec.queue).workspace(Work::kBlas, kBlasWorkspace));
-  return launch<&DeviceApi::blas_matmul>(exec, "a product by cuBLASLt", device_rows(x), n, w, bias,
-                                         write == Write::kAdd, device_rows(y), workspace);
+  // It is no kernel of the plugin's, so it is never noted: a graph would be made without it.
+  return cuda_queue(exec.queue).add("a product by cuBLASLt", exec.cancel, [&](const DeviceApi& api, Stream s) {
+    return api.blas_matmul(s, device_rows(x), n, w, bias, write == Write::kAdd, device_rows(y), workspace);
+  });
 }
 
 Status CudaBackend::multiply_dequantized(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias,
