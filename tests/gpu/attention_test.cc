@@ -248,6 +248,32 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForSelections) {
   }
 }
 
+// More heads share a KV head than a tile has rows.
+TEST_P(CudaAttentionKernel, MatchesTheReferenceForHeadsOfSeveralTiles) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany), wide(0, true);
+  constexpr int64_t kFew = 3, kCount = 5;
+  for (const Shape& shape : {Shape{72, 2, 32, 64, kBF16}, Shape{150, 1, 16, 16, kF16}}) {
+    SCOPED_TRACE(shape.name());
+    AttentionScene scene(whole, random, shape, 1);
+    scene.select(random, shape.chunk, kCount);
+    if (testing::Test::HasFatalFailure()) return;
+    for (const KeysSeen seen : {KeysSeen::kAll, KeysSeen::kSelected}) {
+      Plan plan;
+      plan.selection.chunk = shape.chunk;
+      plan.selection.count = kCount;
+      plan.add_block(kFirst, kFew, {run_of(0, kFirst + kFew, false)}, seen);
+      auto expected = scene.expected(plan);
+      expected.resize(static_cast<size_t>(kFew * shape.n_query_heads() * shape.head_dim));
+      for (CudaMachine* machine : {&whole, &parts, &wide}) {
+        expect_near(scene.run(*machine, plan, kFirst, kFew), expected, shape);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // A few queries, as of a decode step, with keys in several parts; of the last ones some see a chunk as old and others
 // do not.
 TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {

@@ -17,8 +17,14 @@ class Lister {
   void run() {
     for (const Span& span : plan_.spans) add_span(span);
     for (const tiling::Tile& tile : cut_.tiles) {
-      const int64_t queries = std::max<int64_t>(1, options_.tile_rows / tile.heads);
-      for (int64_t q = 0; q < tile.count; q += queries) add_tile(tile, q, std::min(queries, tile.count - q));
+      // So many heads may share a KV head that a query has more rows than a tile.
+      const int most_heads = std::min(tile.heads, static_cast<int>(options_.tile_rows));
+      const int64_t queries = options_.tile_rows / most_heads;
+      for (int64_t q = 0; q < tile.count; q += queries) {
+        for (int head = 0; head < tile.heads; head += most_heads) {
+          add_tile(tile, {q, std::min(queries, tile.count - q), head, std::min(most_heads, tile.heads - head)});
+        }
+      }
     }
   }
 
@@ -47,31 +53,36 @@ class Lister {
     lists_.spans.push_back(of);
   }
 
-  // Queries [q, q + count) of the tile.
-  void add_tile(const tiling::Tile& tile, int64_t q, int64_t count) {
+  // Of a tile's rows those of queries [q, q + count) and of heads [head, head + heads) among its own.
+  struct SomeRows {
+    int64_t q, count;
+    int head, heads;
+  };
+
+  void add_tile(const tiling::Tile& tile, const SomeRows& rows) {
     AttentionTile of;
-    of.first = tile.first + q * tile.step;
+    of.first = tile.first + rows.q * tile.step;
     of.step = tile.step;
-    of.count = static_cast<int32_t>(count);
-    of.heads = tile.heads;
-    of.first_head = tile.first_head;
+    of.count = static_cast<int32_t>(rows.count);
+    of.heads = rows.heads;
+    of.first_head = tile.first_head + rows.head;
     of.kv_head = tile.kv_head;
     of.selected = tile.selected;
-    of.in_block = static_cast<int32_t>(tile.in_block + q * tile.stride);
-    of.place = static_cast<int32_t>(tile.place(q * tile.heads));
+    of.in_block = static_cast<int32_t>(tile.in_block + rows.q * tile.stride);
+    of.place = static_cast<int32_t>(tile.place(rows.q * tile.heads));
     of.stride = static_cast<int32_t>(tile.stride);
     const auto index = static_cast<int32_t>(lists_.tiles.size());
     lists_.tiles.push_back(of);
 
     const size_t first_work = lists_.works.size();
-    const Shown shown{tile.first_piece, tile.n_pieces, q, count};
+    const Shown shown{tile.first_piece, tile.n_pieces, rows.q, rows.count};
     if (!tile.selected && first_work > 0 && shown == shown_) {
       for (size_t w = first_shown_; w < first_work; ++w) {
         const AttentionWork same = lists_.works[w];
         lists_.works.push_back({index, same.first_piece, same.end_piece});
       }
     } else {
-      add_works(tile, q, count, index);
+      add_works(tile, rows, index);
     }
     shown_ = tile.selected ? Shown() : shown;
     first_shown_ = first_work;
@@ -81,15 +92,15 @@ class Lister {
     for (size_t w = first_work; w < lists_.works.size(); ++w) lists_.works[w].part = lists_.n_parts++;
   }
 
-  // The pieces of the tile's queries [q, q + count), and works over them, one for each part.
-  void add_works(const tiling::Tile& tile, int64_t q, int64_t count, int32_t index) {
+  // The pieces of these rows of the tile, and works over them, one for each part.
+  void add_works(const tiling::Tile& tile, const SomeRows& rows, int32_t index) {
     const auto first_piece = static_cast<int32_t>(lists_.pieces.size());
     const size_t first_work = lists_.works.size();
     int64_t part = -1;
     const auto [begin, end] = cut_.in_window(tile, options_.window);
     for (int32_t p = begin; p < end; ++p) {
       const tiling::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
-      if (!add_piece(piece, tile, q, count)) continue;
+      if (!add_piece(piece, tile, rows)) continue;
       const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;
       // Condensed entries, which come last, are in the part of the text's last keys.
       const bool text = piece.span->kind == KvKind::kText;
@@ -102,8 +113,8 @@ class Lister {
     if (lists_.works.size() == first_work) lists_.works.push_back({index, first_piece, first_piece});
   }
 
-  // False: none of the tile's rows [q, q + count) * heads selected it.
-  bool add_piece(const tiling::Piece& piece, const tiling::Tile& tile, int64_t q, int64_t count) {
+  // False: none of these rows of the tile selected it.
+  bool add_piece(const tiling::Piece& piece, const tiling::Tile& tile, const SomeRows& rows) {
     const Span& span = *piece.span;
     AttentionPiece of;
     of.begin = piece.begin;
@@ -115,11 +126,11 @@ class Lister {
     of.span = first_span_ + static_cast<int32_t>(piece.span - plan_.spans.data());
     of.kind = static_cast<int32_t>(tiling::records_read(tile, piece));
     of.first_pick = static_cast<int32_t>(lists_.picks.size());
-    const int64_t first_row = q * tile.heads, end_row = (q + count) * tile.heads;
     for (int32_t i = piece.first_pick; i < piece.first_pick + piece.n_picks; ++i) {
       const tiling::Pick& pick = cut_.picks[static_cast<size_t>(i)];
-      if (pick.row < first_row || pick.row >= end_row) continue;
-      lists_.picks.push_back({static_cast<int32_t>(pick.row - first_row), pick.rank});
+      const int64_t q = pick.row / tile.heads - rows.q, head = pick.row % tile.heads - rows.head;
+      if (q < 0 || q >= rows.count || head < 0 || head >= rows.heads) continue;
+      lists_.picks.push_back({static_cast<int32_t>(q * rows.heads + head), pick.rank});
     }
     of.n_picks = static_cast<int32_t>(lists_.picks.size()) - of.first_pick;
     if (tile.selected && of.n_picks == 0) return false;
