@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(kScoredThreads) score_chunks_kernel(ScoreChunk
                               (vector * kPageChunks + first_chunk % kPageChunks) * d;
   const Vectors* const greatest_page = page + kPageChunks * d;  // of bounds: behind the least ones
   const In* const query = static_cast<const In*>(args.queries.data) + row * args.queries.stride + head * d;
-  const bool in_twos = half % 2 == 0 && args.queries.stride % 2 == 0;
+  const auto places = reinterpret_cast<uintptr_t>(args.queries.data) | args.queries.stride * sizeof(In);
+  const bool in_twos = half % 2 == 0 && places % (2 * sizeof(In)) == 0;
   float scores[kScoredChunks] = {};
   for (int pair = 2 * lane; pair < half; pair += 2 * kWarpSize) {
     // [side]: of the channels of pairs `pair` and `pair` + 1 the first ones, and the second ones. First all loads,

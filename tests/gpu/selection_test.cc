@@ -125,10 +125,18 @@ void SelectionKernels::expect_scores(const HeadShape& shape) {
       }
       addresses.push_back(page.bytes.data());
     }
-    const std::pair<int64_t, bool> cases[] = {{5, true}, {19, false}};  // vectors: a row for a block, and 16
-    for (const auto& [n, negate] : cases) {
+    struct Case {
+      int64_t n;
+      bool negate;
+      int64_t place;  // elements in front of the queries
+    };
+    // Vectors: a row for a block, and 16. Queries that begin where two elements may be read at once, and that do not.
+    for (const auto& [n, negate, place] : {Case{5, true, 0}, {19, false, 0}, {2, false, 1}}) {
       const int64_t n_chunks = (first + n - 1) / kChunk;  // 80 or so, in two pages
-      Elements queries = random_elements(random_, ElementType::kBF16, n * n_heads * d);
+      const Elements queries = random_elements(random_, ElementType::kBF16, n * n_heads * d);
+      Elements placed(ElementType::kBF16, place + n * n_heads * d);
+      char* const at = placed.bytes.data() + place * static_cast<int64_t>(element_bytes(ElementType::kBF16));
+      std::ranges::copy(queries.bytes, at);
       Shared<float> scores(static_cast<size_t>(n * n_heads * n_chunks), NAN);
       cuda::ScoreChunks args;
       args.kind = kind, args.layer = 3;
@@ -139,7 +147,7 @@ void SelectionKernels::expect_scores(const HeadShape& shape) {
       args.chunk = kChunk, args.key_period = kPeriod;
       args.turns = turns.data();
       args.spans = spans.data(), args.n_spans = 2;
-      args.queries = queries.rows(n_heads * d);
+      args.queries = {at, n_heads * d, ElementType::kBF16};
       args.n = n, args.first_query = first_query.data(), args.first_row = first_row;
       args.vectors = {addresses.data(), type};
       args.scores = scores.data(), args.n_chunks = n_chunks;
