@@ -2,14 +2,36 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 
 namespace quire {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\n\v\f\r";
+// Unicode's White_Space, which `tokenizers` strips.
+constexpr std::string_view kSpaces[] = {" ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\u0085",
+                                        "\u00A0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004",
+                                        "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200A", "\u2028",
+                                        "\u2029", "\u202F", "\u205F", "\u3000"};
 // A text is searched in blocks. A search begins a token's length behind its block, so that blocks of many times this
 // length cost little more than the text.
 constexpr size_t kMinBlockBytes = 1 << 16, kBlockTokens = 16;
+
+std::string_view without_last_spaces(std::string_view text) {
+  for (;;) {
+    const auto space = std::find_if(std::begin(kSpaces), std::end(kSpaces), [&](auto s) { return text.ends_with(s); });
+    if (space == std::end(kSpaces)) return text;
+    text.remove_suffix(space->size());
+  }
+}
+
+std::string_view without_first_spaces(std::string_view text) {
+  for (;;) {
+    const auto space =
+        std::find_if(std::begin(kSpaces), std::end(kSpaces), [&](auto s) { return text.starts_with(s); });
+    if (space == std::end(kSpaces)) return text;
+    text.remove_prefix(space->size());
+  }
+}
 
 }  // namespace
 
@@ -118,11 +140,11 @@ Status SpecialSplitter::split(std::string_view text, const std::function<Status(
     }
     const Found& token = tokens_[static_cast<size_t>(index)];
     std::string_view before = text.substr(begin, at - begin);
-    if (token.strip_left) before = before.substr(0, before.find_last_not_of(kSpaces) + 1);
+    if (token.strip_left) before = without_last_spaces(before);
     if (!before.empty()) QUIRE_TRY(visit({before, -1}));
     QUIRE_TRY(visit({text.substr(at, token.n_bytes), token.id}));
     at += token.n_bytes;
-    if (token.strip_right) at = std::min(text.find_first_not_of(kSpaces, at), text.size());
+    if (token.strip_right) at = text.size() - without_first_spaces(text.substr(at)).size();
     begin = at;
   }
   if (n_steps) *n_steps += steps;

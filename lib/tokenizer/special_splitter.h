@@ -34,8 +34,8 @@ class SpecialSplitter {
   static Result<SpecialSplitter> make(const std::vector<Token>& tokens);
 
   // Scans from left to right and takes the longest token that begins at each place. Parts of ordinary text are not
-  // empty. White space that a token claims for itself (lstrip, rstrip) is dropped; ASCII white space only. Ends with
-  // the first error of `visit`. n_steps, if given, grows by the number of states tried: less than 3 for a byte of text.
+  // empty. White space that a token claims for itself (lstrip, rstrip) is dropped, of any script. Ends with the first
+  // error of `visit`. n_steps, if given, grows by the number of states tried: less than 3 for a byte of text.
   Status split(std::string_view text, const std::function<Status(const Part&)>& visit,
                int64_t* n_steps = nullptr) const;
 

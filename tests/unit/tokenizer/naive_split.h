@@ -12,8 +12,30 @@ namespace quire {
 
 using SplitParts = std::vector<std::pair<std::string_view, int32_t>>;  // text, id or -1
 
+// Whether the bytes are one white space character of Unicode.
+inline bool is_white_space(std::string_view bytes) {
+  if (bytes.size() == 1) return bytes[0] == ' ' || (bytes[0] >= '\t' && bytes[0] <= '\r');
+  if (bytes.size() == 2) return bytes == "\u0085" || bytes == "\u00A0";
+  return (bytes >= "\u2000" && bytes <= "\u200A") || bytes == "\u1680" || bytes == "\u2028" || bytes == "\u2029" ||
+         bytes == "\u202F" || bytes == "\u205F" || bytes == "\u3000";
+}
+
+// How many bytes the white space character takes that the text begins with, or ends with; 0: none.
+inline size_t space_at_begin(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    if (is_white_space(text.substr(0, n))) return n;
+  }
+  return 0;
+}
+
+inline size_t space_at_end(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    if (is_white_space(text.substr(text.size() - n))) return n;
+  }
+  return 0;
+}
+
 inline SplitParts naive_split(const std::vector<SpecialSplitter::Token>& tokens, std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   SplitParts parts;
   size_t begin = 0, at = 0;
   while (at < text.size()) {
@@ -27,12 +49,12 @@ inline SplitParts naive_split(const std::vector<SpecialSplitter::Token>& tokens,
       ++at;
       continue;
     }
-    size_t end = at;
-    while (longest->strip_left && end > begin && is_space(text[end - 1])) --end;
-    if (end > begin) parts.emplace_back(text.substr(begin, end - begin), -1);
+    std::string_view before = text.substr(begin, at - begin);
+    while (longest->strip_left && space_at_end(before) > 0) before.remove_suffix(space_at_end(before));
+    if (!before.empty()) parts.emplace_back(before, -1);
     parts.emplace_back(text.substr(at, longest->text.size()), longest->id);
     at += longest->text.size();
-    while (longest->strip_right && at < text.size() && is_space(text[at])) ++at;
+    while (longest->strip_right && space_at_begin(text.substr(at)) > 0) at += space_at_begin(text.substr(at));
     begin = at;
   }
   if (begin < text.size()) parts.emplace_back(text.substr(begin), -1);

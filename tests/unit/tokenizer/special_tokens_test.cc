@@ -50,6 +50,11 @@ TEST(SpecialTokens, WhiteSpaceThatATokenClaims) {
   EXPECT_NE(ids("a <r>a"), ids("a<r>a"));
   EXPECT_THAT(ids("  <l>"), ElementsAre(480));
   EXPECT_THAT(ids("<r>  "), ElementsAre(481));
+  for (const char* space : {"\v", "\u0085", "\u00A0", "\u1680", "\u2003", "\u2028", "\u202F", "\u205F", "\u3000"}) {
+    EXPECT_EQ(ids((std::string("a") + space + "<l>a<r>" + space + " a").c_str()), ids("a<l>a<r>a"));
+  }
+  EXPECT_NE(ids("a\u200B<l>"), ids("a<l>"));  // no width, and no white space
+  EXPECT_NE(ids("<r>\x1C"), ids("<r>"));
 }
 
 TEST(SpecialTokens, TheDummyPrefixBelongsToTheVeryBeginning) {
