@@ -14,6 +14,7 @@ local socket = require("socket")
 
 local MAX_BYTES = 64 * 1024 -- of a question
 local MAX_TOKENS = 200 -- of an answer
+local MAX_CLIENTS = 400 -- at once: select takes descriptors below 1024, and an answer has two
 local OK = "200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nTransfer-Encoding: chunked"
 
 -- Sockets and streams that can be read, or written, before a coroutine goes on: it yields the list and the object.
@@ -120,11 +121,19 @@ local function serve(client, document)
 end
 
 local function accept(listener, document)
+  local n_clients = 0
+  local function serve_one(client)
+    n_clients = n_clients + 1
+    serve(client, document)
+    n_clients = n_clients - 1
+  end
   while true do
     coroutine.yield(reading, listener)
     local client = listener:accept()
-    if client then
-      go_on(coroutine.wrap(serve), client, document)
+    if client and n_clients < MAX_CLIENTS then
+      go_on(coroutine.wrap(serve_one), client)
+    elseif client then
+      client:close()
     end
   end
 end

@@ -6,6 +6,7 @@
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import struct
@@ -195,6 +196,22 @@ def check_leaving(port):
     assert ask(port, KEY_QUESTION) == wanted
 
 
+def check_many(port):
+    """More connections than select takes descriptors: a server may turn some away, and answers when they have gone."""
+    wanted = ask(port, KEY_QUESTION)
+    clients = [Client(port) for _ in range(min(1100, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3))]
+    for client in clients:
+        client.__exit__()
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            assert ask(port, KEY_QUESTION) == wanted
+            return
+        except (OSError, ValueError):  # it was turned away
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def check_leaving_while_the_question_is_read(server):
     """Which takes a core some twenty seconds; nothing can be sent meanwhile."""
     begun, n_complaints = server.seconds(), len(server.complaints())
@@ -220,9 +237,11 @@ def check_end(command, number):
 def main():
     # A shell starts what runs in its background with SIGINT ignored, and the server would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 1 << 14), most))  # the server's, too
     command = sys.argv[1:]
     with Server(command) as server:
-        for check in (check_answers, check_several, check_refused, check_leaving):
+        for check in (check_answers, check_several, check_refused, check_leaving, check_many):
             check(server.port)
         check_leaving_while_the_question_is_read(server)
         server.end(signal.SIGINT)
