@@ -199,7 +199,7 @@ export class Session extends Handle {
   closeAsync(): Promise<void>;
 }
 
-/** A computation on a session. A loop that is left early closes it. */
+/** A computation on a session. A loop closes it, whether it comes to the end or is left early. */
 export class Stream extends Handle implements AsyncIterableIterator<Event> {
   [Symbol.asyncIterator](): this;
   next(): Promise<IteratorResult<Event, undefined>>;

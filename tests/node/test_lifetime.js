@@ -56,6 +56,28 @@ test('a stream is collected while it is waited for by nobody', async () => {
   await collected(() => gone);
 });
 
+test('a stream that comes to its end leaves no file descriptor to the collector', async () => {
+  const { model } = await shared();
+  const session = model.session({ strategy: 'dca', prefillBlock: 16 });
+  const descriptors = () => fs.readdirSync('/proc/self/fd').length;
+  let before;
+  for (let i = 0; i < 60; ++i) {
+    session.reset();
+    session.feedTokens(ids(100));
+    if (i % 2) await session.prefill();
+    else await tokens(session, 2);
+    if (i === 1) before = descriptors();
+  }
+  assert.ok(descriptors() < before + 10, `${descriptors()} descriptors, before ${before}`);
+  const stream = session.feedTokens(ids(3)).stream({ maxTokens: 1 });
+  await events(stream);
+  assert.deepEqual(await stream.next(), { value: undefined, done: true });
+  stream.cancel();
+  stream.addStop('never');
+  stream.close();
+  assert.deepEqual(await stream.next(), { value: undefined, done: true });
+});
+
 function residentBytes() {
   return Number(fs.readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * 4096;
 }

@@ -10,8 +10,8 @@ const DONE = Object.freeze({ value: undefined, done: true });
 const TURN = 64; // so many events in a row come without letting timers and other events of the loop run
 
 /**
- * A computation on a session: an async iterable of events, which are taken one by one as they are asked for. A loop that is left early
- * closes it.
+ * A computation on a session: an async iterable of events, which are taken one by one as they are asked for. A loop closes it,
+ * whether it comes to the end or is left early.
  */
 class Stream extends Handle {
   #numbers = new Float64Array(5);
@@ -20,6 +20,7 @@ class Stream extends Handle {
   #forget;
   #inARow = 0;
   #waits = false;
+  #ended = false; // there is nothing behind its end event
   #closed = false;
 
   /** Session.stream makes streams. */
@@ -52,6 +53,7 @@ class Stream extends Handle {
   /** The next event, as iterators give it: { value, done }. One at a time: BUSY while the one before is waited for. */
   next() {
     try {
+      if (this.#ended) return Promise.resolve(DONE);
       if (this.#waits) throw new QuireError('BUSY', 'the event before is still waited for', { code: C.ERROR_BUSY });
       const result = this.#inARow < TURN ? this.#now() : undefined;
       if (result) return Promise.resolve(result);
@@ -73,7 +75,8 @@ class Stream extends Handle {
     const text = this.#take();
     if (text === null) return undefined;
     if (text === undefined) {
-      this.#forget?.();
+      this.#ended = true;
+      this.#close(raw); // its file descriptor is not left to the collector, which sees how few bytes it has
       return DONE;
     }
     ++this.#inARow;
@@ -117,6 +120,7 @@ class Stream extends Handle {
 
   /** More strings and ids that end the answer, for all tokens not taken yet. */
   addStop(strings, ids = []) {
+    if (this.#ended) return;
     raw.streamAddStopStrings(this.raw, typeof strings === 'string' ? [strings] : strings);
     raw.streamAddStopIds(this.raw, ids);
   }
