@@ -457,7 +457,8 @@ QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const 
  *    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
  *    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
  * "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
- * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * "file" is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite
+ * null. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_describe_files(const char* path, size_t path_len, char* buf,
                                                   size_t cap, size_t* needed, quire_error* err);

@@ -1,5 +1,6 @@
 #include "lib/model/describe_files.h"
 
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "lib/format/json.h"
 #include "lib/format/safetensors.h"
 #include "lib/support/os_file.h"
+#include "lib/support/utf8.h"
 
 namespace quire {
 namespace {
@@ -30,6 +32,11 @@ Json tensor_json(const std::string& name, const std::string& type, std::span<con
   return Json(std::move(tensor));
 }
 
+// Paths and GGUF's texts may be any bytes, and its numbers such as JSON does not have.
+Json scalar_json(int64_t value) { return Json(value); }
+Json scalar_json(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+Json scalar_json(const std::string& value) { return Json(utf8_sanitize(value)); }
+
 template <typename T>
 Json array_json(const std::vector<T>& values) {
   if (values.size() > kLongArray) {
@@ -38,15 +45,15 @@ Json array_json(const std::vector<T>& values) {
     return Json(std::move(length));
   }
   Json::Array array;
-  for (const T& value : values) array.emplace_back(value);
+  for (const T& value : values) array.push_back(scalar_json(value));
   return Json(std::move(array));
 }
 
 Json value_json(const GgufValue& value) {
   if (const bool* b = value.boolean()) return Json(*b);
   if (const int64_t* i = value.integer()) return Json(*i);
-  if (const double* x = value.number()) return Json(*x);
-  if (const std::string* text = value.string()) return Json(*text);
+  if (const double* x = value.number()) return scalar_json(*x);
+  if (const std::string* text = value.string()) return scalar_json(*text);
   if (const auto* integers = value.integers()) return array_json(*integers);
   if (const auto* numbers = value.numbers()) return array_json(*numbers);
   if (const auto* strings = value.strings()) return array_json(*strings);
@@ -55,7 +62,7 @@ Json value_json(const GgufValue& value) {
 
 Json files_json(const std::vector<std::unique_ptr<ReadFile>>& files) {
   Json::Array paths;
-  for (const auto& file : files) paths.emplace_back(file->path());
+  for (const auto& file : files) paths.push_back(scalar_json(file->path()));
   return Json(std::move(paths));
 }
 

@@ -1357,7 +1357,8 @@ interface.functions.model_get_metadata = { returns = "quire_status", { "handle",
 --    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
 --    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
 -- "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
--- "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+-- "file" is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite
+-- null. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
 interface.functions.model_describe_files = { returns = "quire_status", { "text", "char" }, { "count", "path" }, { "filled", "char" }, { "error", "quire_error*" } }
 -- quantize_options_init() [any-thread] since 0.1
 interface.functions.quantize_options_init = { returns = "void", { "result", "quire_quantize_options" }, { "size", "quire_quantize_options" } }

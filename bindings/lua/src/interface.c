@@ -1094,7 +1094,8 @@ static int call_model_get_metadata(lua_State* L) {
  *    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
  *    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
  * "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
- * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * "file" is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite
+ * null. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
  */
 static int call_model_describe_files(lua_State* L) {
   size_t path_len;

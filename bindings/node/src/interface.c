@@ -940,7 +940,8 @@ static const step steps_of_quire_model_describe_files[] = {
  *    "metadata": {key: value, ...},   gguf only; of a long array the length: {"length": n}
  *    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
  * "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
- * "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+ * "file" is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite
+ * null. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */
 static void call_quire_model_describe_files(call* c) {
   c->status = quire_model_describe_files(c->slots[0].p, c->slots[1].n, c->slots[2].p, c->cap, &c->needed, &c->err);

@@ -185,7 +185,8 @@ namespace Quire
         /// "gguf" or "safetensors", "files": [path, ...], "metadata": {key: value, ...}, gguf only; of a long array
         /// the length: {"length": n} "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
         /// "name" and "type" are as in the file (types that Quire cannot compute with are listed as well), "file"
-        /// is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+        /// is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite null. Errors:
+        /// NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

@@ -1896,7 +1896,8 @@ extern "C" {
     ///    "tensors": [{"name", "type", "shape": [rows, columns], "bytes", "file"}, ...]}
     /// ```
     /// "name" and "type" are as in the file (types that Quire cannot compute with are listed as well),
-    /// "file" is an index. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
+    /// "file" is an index. What is not UTF-8 in a path or a text is U+FFFD, a number that is not finite
+    /// null. Errors: NOT_FOUND, IO, BAD_FILE, UNSUPPORTED, BUFFER_TOO_SMALL.
     ///
     /// [any-thread] since 0.1
     pub fn quire_model_describe_files(
