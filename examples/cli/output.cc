@@ -1,5 +1,7 @@
 #include "output.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -27,7 +29,14 @@ bool goes_on() {
 
 }  // namespace
 
-void prepare_output() { std::signal(SIGPIPE, SIG_IGN); }
+void prepare_output() {
+  std::signal(SIGPIPE, SIG_IGN);
+  // What is opened next would have the number of a standard descriptor that is closed, and what is printed. Reading and
+  // writing fail as before. The lowest free number is taken, so they come in order.
+  for (const int standard : {0, 1, 2}) {
+    if (fcntl(standard, F_GETFD) < 0) (void)open("/dev/null", standard == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
 
 void print(const char* format, ...) {
   std::va_list arguments, again;

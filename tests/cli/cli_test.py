@@ -325,9 +325,9 @@ class OutputTest(unittest.TestCase):
         self.text = pathlib.Path(folder) / "text"
         self.text.write_text("There and back again. The sky is blue.\n" * 20)
 
-    def fails(self, arguments, stdout, reason):
+    def fails(self, arguments, stdout, reason, **more):
         done = subprocess.run([OPTIONS.quire, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
-                              stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+                              stderr=subprocess.PIPE, text=True, timeout=240, check=False, **more)
         self.assertEqual(done.returncode, 1, f"{arguments}: {done.stderr}")
         self.assertEqual(done.stderr, f"quire: cannot write to standard output: {reason}\n", arguments)
 
@@ -342,6 +342,14 @@ class OutputTest(unittest.TestCase):
         self.addCleanup(os.close, writer)
         for arguments in self.commands():
             self.fails(arguments, writer, "Broken pipe")
+
+    def test_a_closed_output(self):
+        """No file that is opened, such as that of chunks, takes its place and has what is printed."""
+        spill = ["--kv-budget", "200KB", "--spill-dir", self.text.parent]
+        commands = list(self.commands())
+        commands += [[*each, *spill] for each in commands if each[0] == "run"]
+        for arguments in commands:
+            self.fails(arguments, None, "Bad file descriptor", preexec_fn=lambda: os.close(1))
 
     def test_stops_at_once(self):
         """Neither would come to an end within the tests' time."""
