@@ -60,8 +60,8 @@ std::vector<double> positions(const PlanArguments& arguments, quire_position_vie
   view.head = arguments.head;
   std::vector<double> matrix(static_cast<size_t>(view.n_queries * view.n_keys));
   Error error;
-  error.check(quire_strategy_get_positions(&options, &view, matrix.data(), matrix.size(), nullptr, error.get()),
-              "strategy \"" + arguments.strategy + "\"");
+  error.check_options(quire_strategy_get_positions(&options, &view, matrix.data(), matrix.size(), nullptr, error.get()),
+                      "strategy \"" + arguments.strategy + "\"");
   return matrix;
 }
 

@@ -230,6 +230,7 @@ class UsageTest(unittest.TestCase):
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "2", "--expected-tokens", "0")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "257", "--svg", "plan.svg")
         self.assert_usage_error("plan", "-s", "full", "--train-len", "8", "--tokens", "twelve")
+        self.assertIn("0 to 3", self.assert_usage_error("plan", "--train-len", "8", "--tokens", "2", "--heads", "4", "--head", "4"))
         self.assert_usage_error("run", "-m", "x", "-p", "x", "--kv-type", "f64")
         self.assert_usage_error("run", "-m", "x")
         for wrong in ("5", "=1", "5=", "x=1", "5=x", "5=nan", "99999999999=1"):
