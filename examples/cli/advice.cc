@@ -75,8 +75,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
          (takes_file ? "; did you mean -f " + rest.front() + "?" : "");
 }
 
-const char* advice_for(quire_status status) {
-  switch (status) {
+const char* advice_for(const QuireFailure& failure) {
+  if (dynamic_cast<const StoreFailure*>(&failure) != nullptr) return "";
+  switch (failure.status()) {
     case QUIRE_ERROR_OVERFLOW:
       return "Try -s auto, which chooses a strategy that reaches so far.\n";
     case QUIRE_ERROR_BUDGET:

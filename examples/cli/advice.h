@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "quire/quire.h"
+#include "quire_handles.h"
 
 namespace CLI {
 class App;
@@ -16,6 +16,6 @@ namespace cli {
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
 // A line that says which options help, or "".
-const char* advice_for(quire_status status);
+const char* advice_for(const QuireFailure& failure);
 
 }  // namespace cli

@@ -75,7 +75,7 @@ class Chat {
       throw;
     } catch (const QuireFailure& failure) {
       report(std::string(failure.what()) + " [" + quire_get_status_name(failure.status()) + "]");
-      std::fputs(advice_for(failure.status()), stderr);
+      std::fputs(advice_for(failure), stderr);
     } catch (const UsageError& error) {
       report(error.what());
     }

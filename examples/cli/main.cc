@@ -67,7 +67,7 @@ int run_action(const cli::Action& action) {
     return report(kUsage, e.what());
   } catch (const cli::QuireFailure& e) {
     const int status = report(e.is_usage() ? kUsage : kFailure, e.what(), quire_get_status_name(e.status()));
-    std::fputs(cli::advice_for(e.status()), stderr);
+    std::fputs(cli::advice_for(e), stderr);
     return status;
   } catch (const std::exception& e) {
     return report(kFailure, e.what());

@@ -42,6 +42,11 @@ class QuireFailure : public std::runtime_error {
   bool is_usage_;
 };
 
+// The same of a store of documents, whose budget is another one than a session's.
+class StoreFailure : public QuireFailure {
+  using QuireFailure::QuireFailure;
+};
+
 // The command line asks for something that makes no sense: exit status 2.
 class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -57,6 +62,8 @@ class Interrupted : public std::runtime_error {
 class Error {
  public:
   quire_error* get() { return &error_; }
+  // Of a call that failed.
+  std::string message() const { return *error_.message ? error_.message : quire_get_status_name(error_.code); }
 
   // Returns a status that is no failure; throws QuireFailure "doing: message" otherwise.
   quire_status check(quire_status status, std::string_view doing) const {
@@ -71,8 +78,7 @@ class Error {
  private:
   quire_status check(quire_status status, std::string_view doing, bool is_usage) const {
     if (status >= 0) return status;
-    const std::string message = *error_.message ? error_.message : quire_get_status_name(status);
-    throw QuireFailure(status, std::string(doing) + ": " + message, is_usage);
+    throw QuireFailure(status, std::string(doing) + ": " + message(), is_usage);
   }
 
   quire_error error_{};

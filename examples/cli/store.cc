@@ -100,7 +100,7 @@ quire_store_match put(quire_store* store, quire_session* session, const std::str
   const quire_status status =
       quire_store_put(store, session, title.data(), title.size(), &options, &match, error.get());
   progress.clear();
-  error.check(status, "cannot put the document into the store");
+  if (status < 0) throw StoreFailure(status, "cannot put the document into the store: " + error.message());
   return match;
 }
 

@@ -273,7 +273,7 @@ class StoreTest(SnapshotTest):
         self.text.write_text("One more document. " + TEXT)
         done = run("index", self.text, *self.options, "--store-budget", 1000)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertRegex(done.stderr, r"up to \d+ bytes; the store's budget is 1000 \[BUDGET\]")
+        self.assertRegex(done.stderr, r"up to \d+ bytes; the store's budget is 1000 \[BUDGET\]\n$")
         # An answer is worth more than its document's place.
         self.text.write_text("Yet another document. " + TEXT)
         found, said = self.run_json("--store-budget", 1000)
