@@ -167,6 +167,8 @@ test("timeouts and deadlines", function()
   assert(stream:next(math.huge))
   equal(select(3, drain(stream)).finish_reason, "deadline")
   equal(stream:next(), nil)
+  -- Less than a millisecond is not none.
+  equal(select(3, drain(session:stream({ deadline = 1e-9 }))).finish_reason, "deadline")
 end)
 
 runtime:close()

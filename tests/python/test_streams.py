@@ -205,10 +205,11 @@ class Streams(WithModel):
     def test_deadline(self):
         session = self.session(overflow="extrapolate", prefill_block=16)
         session.feed_tokens([3 + i % 300 for i in range(200_000)])
-        events = list(session.stream(deadline=0.05))
-        self.assertEqual(events[-1].finish_reason, "deadline")
-        self.assertEqual(session.n_tokens + session.n_pending, 200_000)
-        self.assertGreater(session.n_pending, 0)
+        for deadline in (0.05, 1e-9):  # less than a millisecond is not none
+            events = list(session.stream(deadline=deadline))
+            self.assertEqual(events[-1].finish_reason, "deadline")
+            self.assertEqual(session.n_tokens + session.n_pending, 200_000)
+            self.assertGreater(session.n_pending, 0)
 
     def test_timeout_and_wait_handle(self):
         session = self.session(prefill_block=16)

@@ -155,6 +155,7 @@ class TestStreams < Minitest::Test
     assert_equal :deadline, stream.to_a.last.finish_reason
     assert_nil stream.next
     assert_predicate stream, :ended?
+    assert_equal :deadline, long.stream(deadline: 1e-9).to_a.last.finish_reason # less than a millisecond is not none
   end
 
   # All of it in one block, which takes seconds.

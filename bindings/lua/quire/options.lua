@@ -128,7 +128,7 @@ function options.of_stream(given)
   fields.logit_bias = fields.logit_bias and biases(fields.logit_bias)
   fields.n_top_logprobs, fields.top_logprobs = fields.top_logprobs, nil
   if fields.deadline then
-    fields.deadline_ms, fields.deadline = math.floor(fields.deadline * 1000 + 0.5), nil
+    fields.deadline_ms, fields.deadline = math.ceil(fields.deadline * 1000), nil
   end
   return fields
 end

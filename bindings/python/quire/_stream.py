@@ -95,7 +95,7 @@ class Stream(_Handle):
             samplers=chain if len(chain) else None, n_samplers=len(chain),
             logit_bias=biases if len(biases) else None, n_logit_bias=len(biases),
             dry_breakers=None if dry_breakers is None else breakers, n_dry_breakers=len(breakers),
-            min_tokens=min_tokens, deadline_ms=round(deadline * 1000), n_top_logprobs=top_logprobs,
+            min_tokens=min_tokens, deadline_ms=math.ceil(deadline * 1000), n_top_logprobs=top_logprobs,
             max_undelivered=max_undelivered, cite_end=cite_end, draft_tokens=draft_tokens,
             draft_match=draft_match)
         self._vocab_size = session._vocab_size

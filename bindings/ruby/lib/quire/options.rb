@@ -68,7 +68,7 @@ module Quire
         options[:samplers] &&= options[:samplers].map { |kind, fields| { kind: Names.number(:sampler, kind), **fields.to_h } }
         options[:logit_bias] &&= options[:logit_bias].map { |token, bias| { token: token, bias: bias } }
         deadline = options.delete(:deadline)
-        options[:deadline_ms] = (deadline * 1000).round if deadline
+        options[:deadline_ms] = (deadline * 1000).ceil if deadline
         options.merge(max_tokens: max_tokens, flags: bits)
       end
 
