@@ -30,6 +30,7 @@ std::optional<std::string> Lines::next() {
     if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
       std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
+      if (line.ends_with('\r')) line.pop_back();
       return line;
     }
     if (ended_) return buffer_.empty() ? std::nullopt : std::optional(std::exchange(buffer_, ""));

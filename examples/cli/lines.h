@@ -6,7 +6,8 @@
 
 namespace cli {
 
-// Lines of stdin. Nothing is read ahead of a newline that is not given out, and Ctrl-C is seen while waiting.
+// Lines of stdin, without their ends, which are newlines or carriage returns with one. Nothing is read ahead of a
+// newline that is not given out, and Ctrl-C is seen while waiting.
 class Lines {
  public:
   // Nothing: the end of input. Throws Interrupted.

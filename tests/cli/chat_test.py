@@ -64,6 +64,7 @@ class ChatTest(unittest.TestCase):
         self.assertIn("[ended by max_tokens]", done.stderr)
         self.assert_chat([brief], "Hello", "--system", "Be brief.")  # the last line need not end
         self.assert_chat([hello, hello], "Hello\n\n/reset\nHello\n/quit\nHello\n")
+        self.assert_chat([hello, hello], "Hello\r\n/reset\r\nHello\r\n/quit\r\nHello\r\n")  # as Windows ends lines
 
     def test_the_second_answer_depends_on_the_first_message(self):
         first, second = chat("Hello\nWhat is next?\n"), chat("Seven ships\nWhat is next?\n")
