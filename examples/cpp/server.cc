@@ -10,6 +10,7 @@
 // Several are answered at once. A client that leaves ends its own answer, and Ctrl-C ends the server.
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <iostream>
 #include <quire/quire.hpp>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -52,13 +54,22 @@ void serve(int socket, quire::Result<quire::Session> fork) {
   }
 }
 
+void serve_on_a_thread(int socket, quire::Session& document) {
+  try {
+    std::thread(serve, socket, document.fork()).detach();
+  } catch (const std::system_error& error) {  // there may be no threads left
+    close(socket);
+    std::cerr << "a request is not answered: " << error.what() << '\n';
+  }
+}
+
 // Serves until there is something to read from `end`.
 void accept_all(int listener, int end, quire::Session& document) {
   pollfd waited[] = {{listener, POLLIN, 0}, {end, POLLIN, 0}};
   while (poll(waited, 2, -1) >= 0 && waited[1].revents == 0) {
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket >= 0) {
-      std::thread(serve, socket, document.fork()).detach();
+      serve_on_a_thread(socket, document);
     } else {  // there may be no descriptors left
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }

@@ -90,10 +90,11 @@ Quire::Runtime.open do |runtime|
   puts "listening at http://#{host}:#{server.local_address.ip_port}/"
   $stdout.flush
   loop do
-    Thread.new(server.accept) { |client| serve(client, document) }
-  rescue SystemCallError => error # there are no descriptors left
+    client = server.accept
+    Thread.new { serve(client, document) }
+  rescue SystemCallError, ThreadError => error # there are no descriptors or threads left
     warn error.message
-    sleep 0.1
+    client ? client.close : sleep(0.1)
   end
 rescue SignalException # Ctrl-C, or SIGTERM
   server&.close

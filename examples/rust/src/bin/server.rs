@@ -94,11 +94,14 @@ fn accept(listener: &TcpListener, document: Session) {
             continue;
         };
         let document = document.clone();
-        thread::spawn(move || {
+        let begun = thread::Builder::new().spawn(move || {
             if let Err(error) = serve(&client, &document) {
                 eprintln!("a request ended early: {error}"); // and so did the response, which has no last chunk
             }
         });
+        if let Err(error) = begun {
+            eprintln!("a request is not answered: {error}"); // there may be no threads left
+        }
     }
 }
 
