@@ -14,6 +14,14 @@ int64_t bytes_of(const ChunkRecords& records) {
 
 }  // namespace
 
+PrefixCache::Out::~Out() {
+  cache_.put_back(texts);
+  if (!counts) return;
+  MutexLock lock(cache_.mutex_);
+  --cache_.n_out_;
+  cache_.changed_.notify_all();
+}
+
 // ---- what is kept
 
 void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noexcept {
@@ -30,6 +38,7 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
         if (records) counts.try_emplace(records, 0);
       }
     }
+    Out out(*this);
     MutexLock lock(mutex_);
     if (closed_) return;
     n_texts_.reserve(n_texts_.size() + counts.size());  // from here on nothing is allocated
@@ -38,20 +47,21 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
              longer.chunks[shorter.size() - 1] == shorter.back();
     };
     const auto same = std::ranges::find_if(texts_, [&](const Text& text) { return begins_as(text, chunks); });
-    if (same != texts_.end()) {
-      texts_.splice(texts_.begin(), texts_, same);
-      return;
-    }
+    if (same != texts_.end()) return use(same);
     for (auto text = texts_.begin(); text != texts_.end();) {
       const auto next = std::next(text);
-      if (text->owner == owner && begins_as(made.front(), text->chunks)) erase(text);
+      if (text->owner == owner && begins_as(made.front(), text->chunks)) erase(text, out);
       text = next;
     }
     n_texts_.merge(counts);
     for (const ChunkStore::Kept& chunk : chunks) count(chunk);
     bytes_ += made.front().beside;
+    made.front().used = ++clock_;
     texts_.splice(texts_.begin(), made);
-    while (bytes_ > limit_) cut(std::prev(texts_.end()));
+    while (bytes_ > limit_ && !texts_.empty()) {
+      Text& last = take_out(std::prev(texts_.end()), out);
+      while (bytes_ > limit_ && !last.chunks.empty()) shorten(last);
+    }
   } catch (const std::bad_alloc&) {  // it goes as if nothing were kept
   }
 }
@@ -73,72 +83,125 @@ void PrefixCache::discount(const ChunkStore::Kept& chunk) {
   }
 }
 
-void PrefixCache::erase(Texts::iterator text) {
-  for (const ChunkStore::Kept& chunk : text->chunks) discount(chunk);
-  bytes_ -= text->beside;
-  texts_.erase(text);
+void PrefixCache::use(Texts::iterator text) {
+  text->used = ++clock_;
+  texts_.splice(texts_.begin(), texts_, text);
 }
 
-// Its last chunk goes.
-void PrefixCache::cut(Texts::iterator text) {
-  if (text->chunks.size() == 1) {
-    erase(text);
-    return;
-  }
-  discount(text->chunks.back());
-  text->chunks.pop_back();
+PrefixCache::Text& PrefixCache::take_out(Texts::iterator text, Out& out) {
   bytes_ -= text->beside;
-  text->store->truncate(static_cast<int64_t>(text->chunks.size()) * text->store->geometry().chunk);
-  text->beside = text->store->bytes_beside();
-  bytes_ += text->beside;
+  out.texts.splice(out.texts.end(), texts_, text);
+  if (!std::exchange(out.counts, true)) ++n_out_;
+  return out.texts.back();
+}
+
+// Of a text that was taken out: its last chunk goes.
+void PrefixCache::shorten(Text& text) {
+  discount(text.chunks.back());
+  text.chunks.pop_back();
+}
+
+void PrefixCache::erase(Texts::iterator text, Out& out) {
+  Text& gone = take_out(text, out);
+  while (!gone.chunks.empty()) shorten(gone);
+}
+
+// Texts without chunks go, and what others have lost.
+void PrefixCache::put_back(Texts& texts) {
+  while (!texts.empty()) {
+    Text& text = texts.front();
+    if (text.chunks.empty()) {
+      texts.pop_front();
+      continue;
+    }
+    text.store->truncate(static_cast<int64_t>(text.chunks.size()) * text.store->geometry().chunk);
+    text.beside = text.store->bytes_beside();
+    MutexLock lock(mutex_);
+    if (bytes_ + text.beside > limit_) {
+      shorten(text);
+      continue;
+    }
+    bytes_ += text.beside;
+    const auto behind = std::ranges::find_if(texts_, [&](const Text& other) { return other.used < text.used; });
+    texts_.splice(behind, texts, texts.begin());
+  }
 }
 
 // ---- what goes
 
 void PrefixCache::drop(const void* owner) noexcept {
+  Out out(*this);
   MutexLock lock(mutex_);
+  while (n_out_ > 0) changed_.wait(mutex_);
   for (auto text = texts_.begin(); text != texts_.end();) {
     const auto next = std::next(text);
-    if (text->owner == owner) erase(text);
+    if (text->owner == owner) erase(text, out);
     text = next;
   }
 }
 
 void PrefixCache::close() noexcept {
+  Out out(*this);
   MutexLock lock(mutex_);
   closed_ = true;
-  while (!texts_.empty()) erase(texts_.begin());
+  while (n_out_ > 0) changed_.wait(mutex_);
+  while (!texts_.empty()) erase(texts_.begin(), out);
+}
+
+// The text used longest ago of those that it needs, or the list's end.
+template <typename Needs>
+PrefixCache::Texts::iterator PrefixCache::oldest(const Needs& needs) {
+  const auto found = std::find_if(texts_.rbegin(), texts_.rend(), needs);
+  return found == texts_.rend() ? texts_.end() : std::prev(found.base());
 }
 
 void PrefixCache::make_room(const Residency& memory, int64_t bytes) noexcept {
   const TierBudget& budget = *memory.budget();
-  if (limit_ == 0 || budget.room() >= bytes) return;
-  MutexLock lock(mutex_);
-  while (budget.room() < bytes) {
-    const auto oldest = std::find_if(texts_.rbegin(), texts_.rend(), [&](const Text& t) {
-      return t.store->residency() == &memory && t.store->in_memory();
-    });
-    if (oldest == texts_.rend()) return;
-    cut(std::prev(oldest.base()));
+  if (limit_ == 0) return;
+  const auto is_in_memory = [&](const Text& t) { return t.store->residency() == &memory && t.store->in_memory(); };
+  while (budget.room() < bytes && (shorten_oldest(is_in_memory) || wait_for_others())) {
   }
 }
 
-// Drops the oldest text of those that it holds for. False: there is none.
-template <typename Holds>
-bool PrefixCache::erase_oldest(const Holds& holds) {
-  const auto oldest = std::find_if(texts_.rbegin(), texts_.rend(), holds);
-  if (oldest == texts_.rend()) return false;
-  erase(std::prev(oldest.base()));
+// A chunk less of the oldest text of those that it needs. False: there is none.
+template <typename Needs>
+bool PrefixCache::shorten_oldest(const Needs& needs) {
+  Out out(*this);
+  MutexLock lock(mutex_);
+  const auto text = oldest(needs);
+  if (text == texts_.end()) return false;
+  shorten(take_out(text, out));
   return true;
 }
 
-bool PrefixCache::drop_oldest(const Residency& memory) noexcept {
+// What other threads have taken out gives room, too, or comes back. False: there is no such thread.
+bool PrefixCache::wait_for_others() {
   MutexLock lock(mutex_);
+  if (n_out_ == 0) return false;
+  changed_.wait(mutex_);
+  return true;
+}
+
+// Drops the oldest text of those that it needs. False: there is none.
+template <typename Needs>
+bool PrefixCache::erase_oldest(const Needs& needs) {
+  {
+    Out out(*this);
+    MutexLock lock(mutex_);
+    const auto text = oldest(needs);
+    if (text != texts_.end()) {
+      erase(text, out);
+      return true;
+    }
+  }
+  return wait_for_others();
+}
+
+bool PrefixCache::drop_oldest(const Residency& memory) noexcept {
   return erase_oldest([&](const Text& t) { return t.store->residency() == &memory; });
 }
 
 bool PrefixCache::drop_oldest_with_tier() noexcept {
-  MutexLock lock(mutex_);
   return erase_oldest([](const Text& t) { return t.store->spills(); });
 }
 
@@ -160,7 +223,7 @@ void PrefixCache::hit(int64_t chunk, std::span<ChunkRecords* const> records, int
     return static_cast<int64_t>(t.chunks.size()) > at &&
            std::ranges::find(t.chunks[static_cast<size_t>(at)], last) != t.chunks[static_cast<size_t>(at)].end();
   });
-  if (text != texts_.end()) texts_.splice(texts_.begin(), texts_, text);
+  if (text != texts_.end()) use(text);
 }
 
 PrefixCacheStats PrefixCache::stats() const {

@@ -25,7 +25,8 @@ struct PrefixCacheStats {
   int64_t n_hits = 0;   // tokens that sessions took over while they were kept
 };
 
-// Any thread. Its mutex is taken before the prefix table's and the residency's.
+// Any thread. Its mutex is held for moments: stores are taken out of the list before they are shortened or go, for that
+// releases the host's memory and waits for records on their way.
 class PrefixCache {
  public:
   // limit_bytes: 0: nothing is kept.
@@ -36,7 +37,7 @@ class PrefixCache {
 
   // A session is released. `owner`: what its backend lives as long as.
   void keep(std::unique_ptr<ChunkStore> store, const void* owner) noexcept;
-  // Drops what it keeps of this owner.
+  // Drops what it keeps of this owner. Waits until no other thread works on any of it, as close() does.
   void drop(const void* owner) noexcept;
   // Drops everything, and keeps nothing from here on.
   void close() noexcept;
@@ -57,21 +58,48 @@ class PrefixCache {
     std::unique_ptr<ChunkStore> store;
     const void* owner;
     std::vector<ChunkStore::Kept> chunks;
-    int64_t beside;  // bytes that are no records
+    int64_t beside;     // bytes that are no records
+    uint64_t used = 0;  // the greater the later
   };
   using Texts = std::list<Text>;
   using Counts = std::unordered_map<const ChunkRecords*, int64_t>;
 
+  // Texts that were taken out of the list. At the end of a block, without the mutex, those go that have no chunks left,
+  // and the others come back.
+  class Out {
+   public:
+    explicit Out(PrefixCache& cache) : cache_(cache) {}
+    ~Out();
+    Out(const Out&) = delete;
+    Out& operator=(const Out&) = delete;
+    Texts texts;
+    bool counts = false;  // in n_out_
+
+   private:
+    PrefixCache& cache_;
+  };
+
   void count(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
   void discount(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
-  void erase(Texts::iterator text) QUIRE_REQUIRES(mutex_);
-  void cut(Texts::iterator text) QUIRE_REQUIRES(mutex_);
-  template <typename Holds>
-  bool erase_oldest(const Holds& holds) QUIRE_REQUIRES(mutex_);
+  void use(Texts::iterator text) QUIRE_REQUIRES(mutex_);
+  Text& take_out(Texts::iterator text, Out& out) QUIRE_REQUIRES(mutex_);
+  void shorten(Text& text) QUIRE_REQUIRES(mutex_);
+  void erase(Texts::iterator text, Out& out) QUIRE_REQUIRES(mutex_);
+  template <typename Needs>
+  Texts::iterator oldest(const Needs& needs) QUIRE_REQUIRES(mutex_);
+  void put_back(Texts& texts) QUIRE_EXCLUDES(mutex_);
+  template <typename Needs>
+  bool shorten_oldest(const Needs& needs) QUIRE_EXCLUDES(mutex_);
+  template <typename Needs>
+  bool erase_oldest(const Needs& needs) QUIRE_EXCLUDES(mutex_);
+  bool wait_for_others() QUIRE_EXCLUDES(mutex_);
 
   const int64_t limit_;
   mutable Mutex mutex_;
+  CondVar changed_;  // notified when n_out_ becomes less
   bool closed_ QUIRE_GUARDED_BY(mutex_) = false;
+  int64_t n_out_ QUIRE_GUARDED_BY(mutex_) = 0;  // threads that have taken texts out
+  uint64_t clock_ QUIRE_GUARDED_BY(mutex_) = 0;
   Texts texts_ QUIRE_GUARDED_BY(mutex_);     // the one used last first
   Counts n_texts_ QUIRE_GUARDED_BY(mutex_);  // that have the records
   int64_t bytes_ QUIRE_GUARDED_BY(mutex_) = 0;

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "tests/abi/harness.h"
@@ -162,6 +164,43 @@ TEST_F(Schedule, HandlesGoInsideFreeWhenTheRuntimeCloses) {
   release_in_free(model_);
   expect_to_finish("quire_runtime_close", [&] { EXPECT_EQ(quire_runtime_close(runtime_.get(), nullptr), QUIRE_OK); });
   EXPECT_EQ(n_to_release(), 0u);
+}
+
+// What is kept of closed sessions goes without a lock: while the host takes its memory back, others are told how much
+// there is.
+TEST(KeptTexts, GoWithoutALock) {
+  Pause pause;
+  HostMemory memory;
+  memory.in_free = [&] { pause.here(); };
+  quire_runtime_options options = memory.options(2);
+  options.prefix_cache_bytes = 40000;  // of a text and a part of another one
+  quire_runtime* made = nullptr;
+  ASSERT_EQ(quire_runtime_create(&options, &made, nullptr), QUIRE_OK);
+  const Owned<quire_runtime> runtime(made);
+  const auto model = load_model(runtime.get(), "short_128");
+  const auto kept_bytes = [&] {
+    quire_runtime_stats stats{};
+    stats.struct_size = sizeof stats;
+    EXPECT_EQ(quire_runtime_get_stats(runtime.get(), &stats, nullptr), QUIRE_OK);
+    return stats.prefix_cache_bytes;
+  };
+  Owned<quire_session> sessions[2];
+  for (uint32_t i = 0; i < 2; ++i) {
+    sessions[i] = make_session(model.get(), "full(kv_chunk=16)", 16);
+    feed(sessions[i].get(), some_tokens(64, kVocab, i));  // whole chunks
+    EXPECT_EQ(generate(sessions[i].get(), 0).outcome.status, QUIRE_OK);
+  }
+  EXPECT_EQ(quire_session_close(sessions[0].get(), nullptr), QUIRE_OK);
+  EXPECT_GT(kept_bytes(), 20000);
+  pause.arm();
+  std::thread close([&] { EXPECT_EQ(quire_session_close(sessions[1].get(), nullptr), QUIRE_OK); });
+  pause.wait_for_arrival();
+  auto answer = std::async(std::launch::async, kept_bytes);
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  pause.release();
+  close.join();
+  EXPECT_GT(answer.get(), 0);
+  EXPECT_LE(kept_bytes(), options.prefix_cache_bytes);
 }
 
 }  // namespace
