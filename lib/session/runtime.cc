@@ -69,6 +69,7 @@ void Runtime::close() {
   }
   if (io_) io_->stop();
   pool_.stop();
+  scheduler_.drain();
   MutexLock lock(mutex_);
   close_done_ = true;
   changed_.notify_all();

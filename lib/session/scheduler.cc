@@ -58,6 +58,7 @@ struct Scheduler::State {
   Disposable* trash QUIRE_GUARDED_BY(mutex) = nullptr;             // a list, last in first
   bool awake QUIRE_GUARDED_BY(mutex) = false;
   bool stop QUIRE_GUARDED_BY(mutex) = false;
+  bool drained QUIRE_GUARDED_BY(mutex) = false;
 
   // The engine thread's alone.
   size_t next = 0;
@@ -105,7 +106,7 @@ void Scheduler::wake() {
 void Scheduler::dispose(std::unique_ptr<Disposable> object) noexcept {
   {
     MutexLock lock(state_->mutex);
-    if (!state_->stop) {
+    if (!state_->drained) {
       object->next_ = state_->trash;
       state_->trash = object.release();
       state_->awake = true;
@@ -121,6 +122,16 @@ void Scheduler::stop() {
   }
   state_->changed.notify_one();
   if (thread_.joinable()) thread_.join();
+}
+
+void Scheduler::drain() {
+  Disposable* left = nullptr;
+  {
+    MutexLock lock(state_->mutex);
+    state_->drained = true;
+    left = std::exchange(state_->trash, nullptr);
+  }
+  destroy_all(left);
 }
 
 void Scheduler::destroy_all(Disposable* first) {

@@ -76,10 +76,12 @@ class Scheduler {
   bool add(std::shared_ptr<Job> job);
   // A job may have become ready. Any thread.
   void wake();
-  // Destroys an object on the engine thread; on this one if that was stopped. Any thread.
+  // Destroys an object on the engine thread; in drain() if that was stopped, and afterwards at once. Any thread.
   void dispose(std::unique_ptr<Disposable> object) noexcept;
   // Stops the engine thread, after the steps that have begun, and waits for it. Not on the engine thread.
   void stop();
+  // After stop(), when nothing works any more that destroying an object could wait for.
+  void drain();
 
  private:
   struct State;

@@ -203,5 +203,36 @@ TEST(KeptTexts, GoWithoutALock) {
   EXPECT_LE(kept_bytes(), options.prefix_cache_bytes);
 }
 
+// The last handle of a model goes inside the free callback of what is kept of its sessions: all of that goes first.
+TEST(KeptTexts, GoBeforeTheirModel) {
+  std::mutex mutex;
+  std::shared_ptr<quire_model> last;
+  HostMemory memory;
+  memory.in_free = [&] {
+    std::shared_ptr<quire_model> gone;  // goes after the lock
+    const std::lock_guard lock(mutex);
+    gone.swap(last);
+  };
+  quire_runtime_options options = memory.options(2);
+  options.prefix_cache_bytes = 1 << 20;
+  quire_runtime* made = nullptr;
+  ASSERT_EQ(quire_runtime_create(&options, &made, nullptr), QUIRE_OK);
+  const Owned<quire_runtime> runtime(made);
+  auto model = load_model(runtime.get(), "short_128");
+  {
+    const auto session = make_session(model.get(), "full(kv_chunk=16)", 16);
+    feed(session.get(), some_tokens(64, kVocab));
+    EXPECT_EQ(generate(session.get(), 0).outcome.status, QUIRE_OK);
+    EXPECT_EQ(quire_session_close(session.get(), nullptr), QUIRE_OK);
+  }
+  {
+    const std::lock_guard lock(mutex);
+    last.reset(model.release(), Deleter());
+  }
+  expect_to_finish("quire_runtime_close", [&] { EXPECT_EQ(quire_runtime_close(runtime.get(), nullptr), QUIRE_OK); });
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(last, nullptr);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -79,6 +79,27 @@ TEST(Scheduler, RefusesJobsAfterStop) {
   EXPECT_FALSE(scheduler.add(std::make_shared<CountingJob>([] { return true; })));
 }
 
+// What goes while the runtime closes may wait for other threads that are in the host's callbacks: not on these.
+TEST(Scheduler, DestroysWhatGoesAfterStopWhenItIsDrained) {
+  struct Counted : Disposable {
+    explicit Counted(std::function<void()> at_end) : at_end_(std::move(at_end)) {}
+    ~Counted() override { at_end_(); }
+    std::function<void()> at_end_;
+  };
+  int n_gone = 0;
+  Scheduler scheduler;
+  scheduler.stop();
+  scheduler.dispose(std::make_unique<Counted>([&] {
+    scheduler.dispose(std::make_unique<Counted>([&] { ++n_gone; }));
+    ++n_gone;
+  }));
+  EXPECT_EQ(n_gone, 0);
+  scheduler.drain();
+  EXPECT_EQ(n_gone, 2);
+  scheduler.dispose(std::make_unique<Counted>([&] { ++n_gone; }));
+  EXPECT_EQ(n_gone, 3);
+}
+
 // A job that shares its steps: writes down with whom it takes them.
 class Member : public Job {
  public:
