@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 9;
+constexpr uint32_t kDeviceApiVersion = 10;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -72,6 +72,10 @@ struct DeviceApi {
   // Of the device's memory, by this process and others. Makes it the thread's device.
   int (*free_memory)(int device, int64_t* out) = nullptr;
   int (*use_device)(int device) = nullptr;
+  // What the driver keeps for the calling thread, null if it has used no device. Starts no context.
+  int (*get_context)(void** out) = nullptr;
+  // The calling thread has this one again, and uses no device of the library's until it calls use_device().
+  int (*leave_devices)(void* context) = nullptr;
 
   // ---- memory. Device memory and pinned host memory begin at multiples of 256 bytes.
   int (*allocate)(size_t bytes, void** out) = nullptr;

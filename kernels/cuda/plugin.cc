@@ -83,16 +83,42 @@ int describe(int device, DeviceFacts* out) {
 // A host that captures a graph of its own, on a stream and thread of its own, may do so in the mode that forbids all
 // threads of the process, save those that are "relaxed", what could disturb it: allocating, asking events, loading
 // kernels. A call that is refused so would fail, and break the host's capture too.
+thread_local bool relaxed = false;
+thread_local cudaStreamCaptureMode mode_before = cudaStreamCaptureModeGlobal;  // while `relaxed`
+
 int use_device(int device) {
-  thread_local bool relaxed = false;
   int error = said(cudaSetDevice(device));
   if (error == 0 && !relaxed) {
     // Not before the device is chosen: it would start a context on the first one.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    error = said(cudaThreadExchangeStreamCaptureMode(&mode));
+    mode_before = cudaStreamCaptureModeRelaxed;
+    error = said(cudaThreadExchangeStreamCaptureMode(&mode_before));
     relaxed = error == 0;
   }
   return error;
+}
+
+// Functions of the driver, by which a thread that has no context is told from one that uses the first device: the
+// runtime says the same of both, and would start a context there when told to use it again.
+template <typename... Arguments>
+int call_driver(const char* name, Arguments... arguments) {
+  constexpr unsigned kVersion = 12000;  // since when, at the latest, the function is as it is called here
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  const int error = said(cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &result));
+  if (error != 0 || result != cudaDriverEntryPointSuccess) return error != 0 ? error : cudaErrorNotSupported;
+  return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
+}
+
+int get_context(void** out) { return call_driver("cuCtxGetCurrent", out); }
+
+int leave_devices(void* context) {
+  int error = 0;
+  if (relaxed) {
+    error = said(cudaThreadExchangeStreamCaptureMode(&mode_before));
+    relaxed = false;
+  }
+  const int other = call_driver("cuCtxSetCurrent", context);
+  return error != 0 ? error : other;
 }
 
 int free_memory(int device, int64_t* out) {
@@ -161,6 +187,8 @@ constexpr DeviceApi kApi = {
     .describe = describe,
     .free_memory = free_memory,
     .use_device = use_device,
+    .get_context = get_context,
+    .leave_devices = leave_devices,
     .allocate = allocate,
     .release = release,
     .allocate_host = allocate_host,

@@ -10,6 +10,7 @@
 
 #include "include/quire/quire.h"
 #include "lib/session/contain.h"
+#include "lib/support/host_call.h"
 #include "lib/support/status.h"
 #include "lib/support/utf8.h"
 
@@ -25,6 +26,7 @@ inline Status invalid(std::string message, int64_t offset = -1) {
 // Runs body() -> Status and reports it. No exception passes.
 template <typename Body>
 int32_t guard(quire_error* err, const Body& body) noexcept {
+  const HostCall call;
   return report(contain(body), err);
 }
 

@@ -30,6 +30,7 @@ class Handle : public Disposable {
 
   void retain() const noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
+    const HostCall call;
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
 

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device.h"
 #include "lib/backend/cuda/cuda_plugin.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/emulation/runtime.h"
 #include "tests/gpu/runtime_fixture.h"
 
 namespace quire::test {
@@ -302,6 +303,31 @@ TEST_F(PluginOverRuntime, CapturesOfTheHostAreNotMinded) {
       EXPECT_EQ(returned(api().use_device(i)), 0);
       EXPECT_EQ(returned(api().allocate(100, &memory)), 0);
       EXPECT_EQ(returned(api().release(memory)), 0);
+    }
+  }).join();
+}
+
+// A thread of the host's has what it had: another device, or none.
+TEST_F(PluginOverRuntime, ThreadsLeaveDevicesAsTheyWere) {
+  std::thread([] {
+    void* none = &none;
+    EXPECT_EQ(returned(api().get_context(&none)), 0);
+    EXPECT_EQ(none, nullptr);
+    for (const int own : {-1, 1}) {
+      void *before = nullptr, *now = nullptr;
+      if (own >= 0) {
+        EXPECT_EQ(cudaSetDevice(own), cudaSuccess);
+      }
+      EXPECT_EQ(returned(api().get_context(&before)), 0);
+      EXPECT_EQ(before == nullptr, own < 0);
+      for (const int device : {0, 1}) {
+        EXPECT_EQ(returned(api().use_device(device)), 0);
+        EXPECT_EQ(quire::emulation::this_thread().capture_mode, cudaStreamCaptureModeRelaxed);
+      }
+      EXPECT_EQ(returned(api().leave_devices(before)), 0);
+      EXPECT_EQ(returned(api().get_context(&now)), 0);
+      EXPECT_EQ(now, before);
+      EXPECT_EQ(quire::emulation::this_thread().capture_mode, cudaStreamCaptureModeGlobal);
     }
   }).join();
 }

@@ -2,7 +2,30 @@
 
 #include <algorithm>
 
+#include "lib/support/host_call.h"
+
 namespace quire::cuda {
+namespace {
+
+// What the calling thread had before the library used a device on it, and through which table.
+struct Before {
+  const DeviceApi* api;
+  void* context;
+};
+thread_local Before before{};
+
+void put_back() { (void)before.api->leave_devices(before.context); }
+
+}  // namespace
+
+Status CudaDevice::use() const {
+  // Where the driver does not say, nothing can be put back.
+  if (HostCall::is_untouched() && api_.get_context(&before.context) == 0) {
+    before.api = &api_;
+    HostCall::at_end(put_back);
+  }
+  return check(api_.use_device(index_), "choosing the device");
+}
 
 Status CudaDevice::check(int error, const char* what) const {
   if (error == 0) return {};

@@ -18,8 +18,9 @@ class CudaDevice {
   const DeviceApi& api() const { return api_; }
   int index() const { return index_; }
   std::string name() const { return "cuda:" + std::to_string(index_); }
-  // Makes it the calling thread's device: before all other calls of the table.
-  Status use() const { return check(api_.use_device(index_), "choosing the device"); }
+  // Makes it the calling thread's device: before all other calls of the table. A thread of the host's has its own back
+  // at the end of the host's call.
+  Status use() const;
   // What an error of the table's functions means; `what` failed.
   Status check(int error, const char* what) const;
 

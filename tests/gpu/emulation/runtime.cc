@@ -1,8 +1,10 @@
 // Errors, devices, and what every call of the emulated CUDA runtime begins and ends with.
 #include "tests/gpu/emulation/runtime.h"
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace quire::emulation {
 
@@ -19,6 +21,7 @@ static_assert(cudaDevAttrMultiProcessorCount == 16 && cudaDevAttrMaxSharedMemory
               cudaFuncAttributeMaxDynamicSharedMemorySize == 8);
 static_assert(cudaStreamNonBlocking == 1 && cudaEventDisableTiming == 2 && cudaStreamCaptureModeGlobal == 0 &&
               cudaStreamCaptureModeRelaxed == 2);
+static_assert(cudaEnableDefault == 0 && cudaDriverEntryPointSuccess == 0 && cudaDriverEntryPointSymbolNotFound == 1);
 static_assert(cudaGraphExecUpdateErrorTopologyChanged == 2 && cudaGraphExecUpdateErrorUnsupportedFunctionChange == 7);
 
 State& state() {
@@ -58,6 +61,10 @@ cudaError_t missing_device() {
   if (machine.driver_version < CUDART_VERSION) return cudaErrorInsufficientDriver;
   if (machine.driver_error != 0) return static_cast<cudaError_t>(machine.driver_error);
   return machine.n_devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+void expect_device() {
+  if (this_thread().left_devices) die("a thread that has left the devices uses one without choosing it");
 }
 
 cudaError_t captured_elsewhere() {
@@ -104,6 +111,27 @@ std::string failed_call() {
 }  // namespace quire::emulation
 
 using namespace quire::emulation;
+
+namespace {
+
+// A device's primary context.
+void* context_of(int device) {
+  static std::array<char, kDevices> contexts;
+  return &contexts[static_cast<size_t>(device)];
+}
+
+// The driver's functions, which return a CUresult.
+int get_context(void** out) {
+  *out = this_thread().context;
+  return 0;
+}
+int set_context(void* context) {
+  this_thread().context = context;
+  this_thread().left_devices = true;
+  return 0;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -206,6 +234,8 @@ cudaError_t cudaSetDevice(int device) {
     if (const cudaError_t missing = missing_device(); missing != cudaSuccess) return missing;
     if (device < 0 || device >= state().machine.n_devices) return cudaErrorInvalidDevice;
     this_thread().device = device;
+    this_thread().context = context_of(device);
+    this_thread().left_devices = false;
     return cudaSuccess;
   });
 }
@@ -221,6 +251,19 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return answer("cudaThreadExchangeStreamCaptureMode", [&] {
     std::swap(*mode, this_thread().capture_mode);
     return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned int version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* result) {
+  return answer("cudaGetDriverEntryPointByVersion", [&] {
+    const std::string_view wanted = name;
+    *function = wanted == "cuCtxGetCurrent"   ? reinterpret_cast<void*>(get_context)
+                : wanted == "cuCtxSetCurrent" ? reinterpret_cast<void*>(set_context)
+                                              : nullptr;
+    if (version > CUDART_VERSION || flags != cudaEnableDefault) return cudaErrorInvalidValue;
+    *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return missing_device();
   });
 }
 

@@ -109,6 +109,8 @@ State& state();
 // What belongs to a thread.
 struct ThreadState {
   int device = 0;
+  void* context = nullptr;    // the driver's
+  bool left_devices = false;  // the driver was told of another context than the runtime has
   cudaError_t last_error = cudaSuccess;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   int n_graphs = 0;  // that it is making
@@ -140,9 +142,13 @@ cudaError_t answer(const char* name, const Do& what) {
   return keep(failure != cudaSuccess ? failure : what());
 }
 
+// Ends the program where the thread's context is the host's, which the call would work on.
+void expect_device();
+
 // A call that a device works on.
 template <typename Do>
 cudaError_t perform(const char* name, const Do& what) {
+  expect_device();
   return answer(name, [&] {
     cudaError_t failure = missing_device();
     if (failure == cudaSuccess) failure = state().failure;
@@ -153,6 +159,7 @@ cudaError_t perform(const char* name, const Do& what) {
 // A call that ends something. It does so also where it says that something failed before.
 template <typename Do>
 cudaError_t end(const char* name, const Do& what) {
+  expect_device();
   const std::lock_guard lock(state().mutex);
   if (const cudaError_t missing = missing_device(); missing != cudaSuccess) return keep(missing);
   const cudaError_t planned = planned_failure(name);
