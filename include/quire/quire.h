@@ -1117,10 +1117,10 @@ QUIRE_API quire_status quire_session_get_tokens(const quire_session* session, in
                                                 size_t cap, size_t* needed, quire_error* err);
 
 /* Raw logits (before sampling) that the last stream computed: after the last token it processed,
- * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
- * them. They are n_rows rows of vocab_size floats, the first one computed after token first_token
- * (counted from the beginning of the text); -1: the last processed token. Asking for the number of
- * floats alone does not ask whether they are kept.
+ * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets
+ * processed tokens drops them, and so does reset. They are n_rows rows of vocab_size floats, the
+ * first one computed after token first_token (counted from the beginning of the text); -1: the
+ * last processed token. Asking for the number of floats alone does not ask whether they are kept.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token,
                                                 int64_t n_rows, float* logits, size_t cap,
@@ -1138,9 +1138,8 @@ QUIRE_API quire_status quire_session_get_scores(const quire_session* session, in
 
 /* Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
  * QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
- * the logits; truncate and reset drop them. They are n_rows rows of hidden_size floats, the first
- * one of token first_token. Asking for the number of floats alone does not ask whether they are
- * kept.
+ * the logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of
+ * token first_token. Asking for the number of floats alone does not ask whether they are kept.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_hidden_states(const quire_session* session,
                                                        int64_t first_token, int64_t n_rows,

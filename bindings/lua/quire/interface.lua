@@ -1585,10 +1585,10 @@ interface.functions.session_get_token_counts = { returns = "quire_status", { "ha
 interface.functions.session_get_tokens = { returns = "quire_status", { "handle", "quire_session" }, { "filled", "int32_t" }, { "error", "quire_error*" } }
 -- session_get_logits(session, first_token, n_rows) [one-thread-at-a-time] since 0.1
 -- Raw logits (before sampling) that the last stream computed: after the last token it processed,
--- and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop
--- them. They are n_rows rows of vocab_size floats, the first one computed after token first_token
--- (counted from the beginning of the text); -1: the last processed token. Asking for the number of
--- floats alone does not ask whether they are kept.
+-- and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets
+-- processed tokens drops them, and so does reset. They are n_rows rows of vocab_size floats, the
+-- first one computed after token first_token (counted from the beginning of the text); -1: the
+-- last processed token. Asking for the number of floats alone does not ask whether they are kept.
 -- Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
 interface.functions.session_get_logits = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "scalar", "int64_t" }, { "filled", "float" }, { "error", "quire_error*" } }
 -- session_get_scores(session, first_token, n) [one-thread-at-a-time] since 0.1
@@ -1602,9 +1602,8 @@ interface.functions.session_get_scores = { returns = "quire_status", { "handle",
 -- session_get_hidden_states(session, first_token, n_rows) [one-thread-at-a-time] since 0.1
 -- Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
 -- QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
--- the logits; truncate and reset drop them. They are n_rows rows of hidden_size floats, the first
--- one of token first_token. Asking for the number of floats alone does not ask whether they are
--- kept.
+-- the logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of
+-- token first_token. Asking for the number of floats alone does not ask whether they are kept.
 -- Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
 interface.functions.session_get_hidden_states = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "scalar", "int64_t" }, { "filled", "float" }, { "error", "quire_error*" } }
 -- session_get_label_attention(session) [one-thread-at-a-time] since 0.1

@@ -594,10 +594,11 @@ namespace Quire
 
         /// <summary>
         /// Raw logits (before sampling) that the last stream computed: after the last token it processed, and after
-        /// all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; truncate and reset drop them. They are
-        /// n_rows rows of vocab_size floats, the first one computed after token first_token (counted from the
-        /// beginning of the text); -1: the last processed token. Asking for the number of floats alone does not ask
-        /// whether they are kept. Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
+        /// all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets processed tokens
+        /// drops them, and so does reset. They are n_rows rows of vocab_size floats, the first one computed after
+        /// token first_token (counted from the beginning of the text); -1: the last processed token. Asking for the
+        /// number of floats alone does not ask whether they are kept. Errors: NOT_FOUND (not kept),
+        /// BUFFER_TOO_SMALL, BUSY, CLOSED.
         /// [one-thread-at-a-time] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -621,7 +622,7 @@ namespace Quire
         /// <summary>
         /// Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
         /// QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes the
-        /// logits; truncate and reset drop them. They are n_rows rows of hidden_size floats, the first one of token
+        /// logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of token
         /// first_token. Asking for the number of floats alone does not ask whether they are kept. Errors: NOT_FOUND
         /// (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
         /// [one-thread-at-a-time] since 0.1.
