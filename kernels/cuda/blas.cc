@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -85,10 +86,19 @@ struct Shape {
   int device;
   int64_t n_rows, n, k;
   int64_t x_stride, w_stride, y_stride;
+  uint32_t x_alignment, w_alignment, y_alignment;
   ElementType type, y_type;
   bool accumulate;
   auto operator<=>(const Shape&) const = default;
 };
+
+// By how many bytes an address can be divided: a power of two, and at most what cuBLASLt takes for granted unless it is
+// told otherwise.
+uint32_t alignment_of(const void* address) {
+  constexpr uintptr_t kMost = 256;
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | kMost;
+  return static_cast<uint32_t>(bits & -bits);
+}
 
 cudaDataType_t data_type(ElementType type) {
   return type == ElementType::kF32 ? CUDA_R_32F : type == ElementType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
@@ -126,10 +136,15 @@ class Product {
     layout(y_, shape.y_type, shape.n, shape.n_rows, shape.y_stride);
     cublasLtMatmulPreference_t preference = nullptr;
     then([&] { return f_.create_preference(&preference); });
-    const size_t workspace = kBlasWorkspace;
-    then([&] {
-      return f_.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    });
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      then([&] { return f_.set_preference(preference, attribute, &value, sizeof value); });
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kBlasWorkspace});
+    // Else an algorithm may be found whose loads these matrices are not aligned for.
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_alignment);
     cublasLtMatmulHeuristicResult_t found{};
     int n_found = 0;
     then([&] { return f_.find_algorithm(handle, product_, w_, x_, y_, y_, preference, 1, &found, &n_found); });
@@ -237,6 +252,9 @@ int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix&
                     .x_stride = x.stride,
                     .w_stride = w.row_bytes / 2,
                     .y_stride = y.stride,
+                    .x_alignment = alignment_of(x.data),
+                    .w_alignment = alignment_of(w.data),
+                    .y_alignment = alignment_of(y.data),
                     .type = w.type,
                     .y_type = y.type,
                     .accumulate = add || bias != nullptr};

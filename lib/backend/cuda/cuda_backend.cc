@@ -399,7 +399,7 @@ bool CudaBackend::has_blas() {
 }
 
 WeightSlab CudaBackend::slab_of(int64_t n, int64_t k) const {
-  // cuBLASLt chooses its algorithm for a y that begins at a multiple of 256 bytes: so many columns of bf16.
+  // cuBLASLt has the most algorithms to choose from where y begins at a multiple of 256 bytes: so many columns of bf16.
   constexpr int64_t kColumns = 128, kRowAlignment = 8;
   const int64_t stride = round_up(k, kRowAlignment);
   const auto row = static_cast<int64_t>(row_bytes(ElementType::kBF16, stride));
