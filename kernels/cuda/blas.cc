@@ -169,11 +169,11 @@ class Product {
 };
 
 // The products of the process. They are forgotten all at once when there are too many, for a text's last block may have
-// any number of rows.
+// any number of rows, and begin anywhere in what it is multiplied with.
 class Products {
  public:
   int run(Stream stream, const Shape& shape, const void* x, const void* w, void* y, void* workspace) {
-    constexpr size_t kMost = 512;
+    constexpr size_t kMost = 4096;
     constexpr cudaError_t kOutOfMemory = cudaErrorMemoryAllocation;
     const Functions& f = library().functions();
     std::shared_ptr<const Product> product;
@@ -186,18 +186,19 @@ class Products {
         if (status != CUBLAS_STATUS_SUCCESS) return creation_error(status);
       }
       handle = own;
-      if (products_.size() >= kMost) products_.clear();
-      std::shared_ptr<const Product>& known = products_[shape];
-      if (!known) {
-        auto made = std::make_shared<Product>(f);
+      const auto known = products_.find(shape);
+      if (known != products_.end()) {
+        product = known->second;
+      } else {
+        const auto made = std::make_shared<Product>(f);
         const cublasStatus_t status = made->prepare(handle, shape);
         if (status != CUBLAS_STATUS_SUCCESS) {
-          products_.erase(shape);
           return status == CUBLAS_STATUS_ALLOC_FAILED ? kOutOfMemory : cudaErrorNotSupported;
         }
-        known = std::move(made);
+        if (products_.size() >= kMost) products_.clear();
+        products_.emplace(shape, made);
+        product = made;
       }
-      product = known;
     }
     const cublasStatus_t status = product->run(handle, stream, x, w, shape.accumulate, y, workspace);
     if (status == CUBLAS_STATUS_SUCCESS) return 0;
