@@ -361,6 +361,30 @@ TEST_F(DeviceSessions, AdaptersActAsOnTheCpu) {
   }
 }
 
+// Where there is a cuBLASLt it multiplies blocks of a text: weights, heads and adapters, with rows that begin wherever
+// a block of the text does.
+TEST_F(EmulatedDeviceSessions, MultiplyByCublas) {
+  for (const auto& [name, adapter] :
+       {std::pair{"short_128", ""}, {"gqa_biases_bf16", ""}, {"text_256", "attention"}, {"qwen3", ""}}) {
+    SCOPED_TRACE(name);
+    const auto cpu = load(name, 1), device = on_device(name, 0, emulation::device_api_with_blas());
+    const Tokens tokens = random_tokens(*cpu, 171);
+    Logits logits[2];
+    const int64_t before = emulation::device_use().n_blas_products;
+    for (const auto& model : {cpu, device}) {
+      SessionOptions options = options_for("full");
+      options.prefill_block = 91;  // more than the plugin's own product multiplies at once
+      if (*adapter != 0) {
+        const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/" + adapter;
+        options.adapters = {{take(load_adapter(model, path)), 1.0}};
+      }
+      logits[model == cpu ? 0 : 1] = read_on(make_session(model, options), tokens, 3);
+    }
+    expect_near(logits[0], logits[1], *cpu);
+    EXPECT_GE(emulation::device_use().n_blas_products, before + 16);
+  }
+}
+
 // Where an answer looks: passages with their shares.
 TEST_F(DeviceSessions, CitesAsTheCpuDoes) {
   for (const StrategyCase& c :

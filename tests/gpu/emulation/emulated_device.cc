@@ -1,5 +1,10 @@
 #include "tests/gpu/emulation/emulated_device.h"
 
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "tests/gpu/emulation/cublaslt.h"
 #include "tests/gpu/emulation/runtime.h"
 
 namespace quire::emulation {
@@ -44,8 +49,19 @@ const cuda::DeviceApi& device_api() {
   return api;
 }
 
+cuda::DeviceApi device_api_with_blas_of(const char* file) {
+  setenv("QUIRE_CUBLASLT", file, 1);
+  // The plugin opens the same file once more, and is given the same library.
+  if (void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
+    const auto connect = reinterpret_cast<decltype(&quire_connect_cublaslt)>(dlsym(library, "quire_connect_cublaslt"));
+    if (connect != nullptr) connect(&blas_functions());
+  }
+  return make_api();
+}
+
+// QUIRE_EMULATED_CUBLASLT: the emulated one's file.
 const cuda::DeviceApi& device_api_with_blas() {
-  static const cuda::DeviceApi api = make_api();
+  static const cuda::DeviceApi api = device_api_with_blas_of(QUIRE_EMULATED_CUBLASLT);
   return api;
 }
 

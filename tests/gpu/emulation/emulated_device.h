@@ -17,8 +17,11 @@ namespace quire::emulation {
 
 // The table; any thread. It knows no cuBLASLt.
 const cuda::DeviceApi& device_api();
-// The same with a cuBLASLt, whose products are plain sums, and leave their working memory as if it were new.
+// The same with an emulated cuBLASLt (cublaslt.h), which the plugin opens as it opens the real one: the first time that
+// it is asked for, and from the file that QUIRE_CUBLASLT names, which is set here.
 const cuda::DeviceApi& device_api_with_blas();
+// The same with what another file has in its place. The plugin opens one file a process.
+cuda::DeviceApi device_api_with_blas_of(const char* file);
 
 // What goes wrong, and how much there is, from now on: the n-th call fails, and those behind it do not. 0: none.
 struct DeviceFaults {
@@ -29,6 +32,8 @@ struct DeviceFaults {
   int64_t kernel = 0;         // fails when it runs, and its stream with it
   bool for_good = false;      // then every call fails from there on, as those of a CUDA context do
   int64_t graph = 0;          // the beginning or the end of making one fails
+  int64_t blas_call = 0;      // of any function of cuBLASLt, with this status of its
+  int blas_status = 14;       // an internal error
   int64_t download = 0;       // is refused
   int64_t late_download = 0;  // fails when it runs, likewise
   // What the device has; 0: 1 GiB. More is not allocated.
@@ -70,6 +75,9 @@ struct DeviceUse {
   int64_t n_graph_launches = 0;
   int64_t n_gathers = 0;        // of the launches
   int64_t n_blas_products = 0;  // likewise
+  int64_t n_blas_calls = 0;     // of all functions of cuBLASLt
+  int64_t n_blas_searches = 0;  // of these: for an algorithm
+  int64_t n_blas_objects = 0;   // descriptors, layouts and preferences that were not destroyed
   int64_t n_uploads = 0;        // copies
   int64_t n_downloads = 0;
   int64_t n_refused = 0;  // of these
