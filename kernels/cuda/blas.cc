@@ -172,40 +172,33 @@ class Product {
 // any number of rows, and begin anywhere in what it is multiplied with.
 class Products {
  public:
-  int run(Stream stream, const Shape& shape, const void* x, const void* w, void* y, void* workspace) {
+  // *product: null: cuBLASLt has no algorithm for such matrices.
+  cudaError_t find(const Shape& shape, cublasLtHandle_t* handle, std::shared_ptr<const Product>* product) {
     constexpr size_t kMost = 4096;
-    constexpr cudaError_t kOutOfMemory = cudaErrorMemoryAllocation;
     const Functions& f = library().functions();
-    std::shared_ptr<const Product> product;
-    cublasLtHandle_t handle = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      cublasLtHandle_t& own = handles_[shape.device];
-      if (!own) {
-        const cublasStatus_t status = f.create(&own);
-        if (status != CUBLAS_STATUS_SUCCESS) return creation_error(status);
-      }
-      handle = own;
-      const auto known = products_.find(shape);
-      if (known != products_.end()) {
-        product = known->second;
-      } else {
-        const auto made = std::make_shared<Product>(f);
-        const cublasStatus_t status = made->prepare(handle, shape);
-        if (status != CUBLAS_STATUS_SUCCESS) {
-          return status == CUBLAS_STATUS_ALLOC_FAILED ? kOutOfMemory : cudaErrorNotSupported;
-        }
-        if (products_.size() >= kMost) products_.clear();
-        products_.emplace(shape, made);
-        product = made;
-      }
+    const std::lock_guard lock(mutex_);
+    cublasLtHandle_t& own = handles_[shape.device];
+    if (!own) {
+      const cublasStatus_t status = f.create(&own);
+      if (status != CUBLAS_STATUS_SUCCESS) return creation_error(status);
     }
-    const cublasStatus_t status = product->run(handle, stream, x, w, shape.accumulate, y, workspace);
-    if (status == CUBLAS_STATUS_SUCCESS) return 0;
-    // Errors of cuBLASLt's own calls are kept by its runtime, and may be unknown to this one.
-    if (status == CUBLAS_STATUS_ALLOC_FAILED) return kOutOfMemory;
-    const cudaError_t error = cudaGetLastError();
-    return error != cudaSuccess ? error : cudaErrorUnknown;
+    *handle = own;
+    const auto known = products_.find(shape);
+    if (known != products_.end()) {
+      *product = known->second;
+      return cudaSuccess;
+    }
+    auto made = std::make_shared<Product>(f);
+    const cublasStatus_t status = made->prepare(own, shape);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+      made.reset();
+    } else if (status != CUBLAS_STATUS_SUCCESS) {
+      return status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorNotSupported;
+    }
+    if (products_.size() >= kMost) products_.clear();
+    products_.emplace(shape, made);
+    *product = std::move(made);
+    return cudaSuccess;
   }
 
  private:
@@ -221,7 +214,7 @@ class Products {
 
   std::mutex mutex_;  // of both; held while an algorithm is looked for
   std::map<int, cublasLtHandle_t> handles_;
-  std::map<Shape, std::shared_ptr<const Product>> products_;
+  std::map<Shape, std::shared_ptr<const Product>> products_;  // null: there is no algorithm
 };
 
 }  // namespace
@@ -243,9 +236,6 @@ int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix&
   if (n_rows == 0) return 0;
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (bias) {
-    if (const int error = write_row(stream, bias, n_rows, w.n, add, y); error != 0) return error;
-  }
   const Shape shape{.device = device,
                     .n_rows = n_rows,
                     .n = w.n,
@@ -259,7 +249,19 @@ int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix&
                     .type = w.type,
                     .y_type = y.type,
                     .accumulate = add || bias != nullptr};
-  return products.run(stream, shape, x.data, w.data, y.data, workspace);
+  cublasLtHandle_t handle = nullptr;
+  std::shared_ptr<const Product> product;
+  if (const cudaError_t error = products.find(shape, &handle, &product); error != cudaSuccess) return error;
+  if (!product) return matmul(stream, x, n_rows, w, bias, add, y);
+  if (bias) {
+    if (const int error = write_row(stream, bias, n_rows, w.n, add, y); error != 0) return error;
+  }
+  const cublasStatus_t status = product->run(handle, stream, x.data, w.data, shape.accumulate, y.data, workspace);
+  if (status == CUBLAS_STATUS_SUCCESS) return 0;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
+  // Errors of cuBLASLt's own calls are kept by its runtime, and may be unknown to this one.
+  const cudaError_t error = cudaGetLastError();
+  return error != cudaSuccess ? error : cudaErrorUnknown;
 }
 
 }  // namespace quire::cuda

@@ -139,7 +139,8 @@ struct DeviceApi {
   // none. Null: this plugin knows none.
   // Whether it could be opened; `why`, of `size` bytes, is text.
   bool (*open_blas)(char* why, size_t size) = nullptr;
-  // matmul() of bf16 or f16 rows and weights of one type, y of this type or f32; any number of rows.
+  // matmul() of bf16 or f16 rows and weights of one type, y of this type or f32; any number of rows. It is matmul()
+  // where cuBLASLt has no algorithm for such matrices.
   // workspace: kBlasWorkspace bytes of device memory that no other stream uses meanwhile.
   int (*blas_matmul)(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
                      DeviceRows y, void* workspace) = nullptr;

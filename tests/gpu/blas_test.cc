@@ -317,6 +317,31 @@ TEST_F(BlasProducts, FailWithWhateverFailsAndLeaveNothing) {
   }
 }
 
+// As may be where they are aligned to less than cuBLASLt knows to load.
+TEST_F(BlasProducts, AreThePluginsOwnWhereThereIsNoAlgorithm) {
+  constexpr int kNotSupported = 15;
+  const Place place(api());
+  EXPECT_EQ(Product{}.run(place), 0);  // there is a handle
+  int64_t n_found_none = 0;
+  for (int64_t n = 1; n <= 20; ++n) {
+    const Product product{.bias = true, .add = true, .k = 8 * (20 + n)};  // weights as the library lays them
+    emulation::set_device_faults({.blas_call = n, .blas_status = kNotSupported});
+    const int64_t before = device_use().n_blas_products;
+    const int error = product.run(place);
+    const bool made = emulation::device_faults().blas_call == 0;
+    emulation::set_device_faults({});
+    if (!made || emulation::failed_call() != "cublasLtMatmulAlgoGetHeuristic") continue;
+    EXPECT_EQ(error, 0);
+    EXPECT_EQ(device_use().n_blas_products, before);
+    const int64_t n_searches = device_use().n_blas_searches;
+    EXPECT_EQ(product.run(place), 0);
+    EXPECT_EQ(device_use().n_blas_searches, n_searches);
+    EXPECT_EQ(device_use().n_blas_products, before);
+    ++n_found_none;
+  }
+  EXPECT_EQ(n_found_none, 1);
+}
+
 // The library does not ask for one while a graph is made, and the plugin need not refuse it.
 TEST_F(BlasProducts, HaveNoPlaceInAGraph) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
