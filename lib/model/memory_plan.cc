@@ -66,17 +66,6 @@ Status count_beacon(const ModelConfig& config, const CheckpointFiles& files, Mat
   return {};
 }
 
-// Where the last window of beacons ends that is complete before token n - 1; 0: none is.
-int64_t last_window_end(const Strategy& strategy, int64_t n) {
-  int64_t last = 0;
-  if (!strategy.condenses()) return last;
-  for (int64_t end = strategy.window_end(std::max<int64_t>(0, n - 1 - strategy.window_end(0))); end < n;) {
-    last = end;
-    end = strategy.window_end(end);
-  }
-  return last;
-}
-
 // Chunks of condensed entries after n tokens.
 int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
   return ceil_div(strategy.condensed_entries(n), strategy.kv_chunk());
@@ -89,35 +78,48 @@ struct Chunks {
   int64_t all = 0;  // full, narrow or both
 };
 
-// Chunks held when the last block of n tokens has been stored.
-Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t n) {
+// Chunks held when the block of tokens [first, end) has been stored.
+Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t first, int64_t end) {
   const int64_t chunk = strategy.kv_chunk();
-  int64_t last_block = std::max<int64_t>(0, n - request.prefill_block);
-  if (const int64_t end = last_window_end(strategy, n); end > 0) {  // where blocks begin anew
-    last_block = end + (n - 1 - end) / request.prefill_block * request.prefill_block;
-  }
-  const int64_t full_from = request.old_text.before(last_block, chunk) / chunk - ChunkStore::kSpareChunks;
-  const int64_t narrow_until = request.old_text.before(std::max<int64_t>(0, n - 1), chunk) / chunk;
+  const int64_t full_from = request.old_text.before(first, chunk) / chunk - ChunkStore::kSpareChunks;
+  const int64_t narrow_until = request.old_text.before(end - 1, chunk) / chunk;
   Chunks chunks;
   int64_t counted = 0;
-  for (const KeyRange& range : strategy.retained(last_block)) {
-    const int64_t first = std::max(counted, range.begin / chunk);
-    const int64_t end = ceil_div(std::min(range.end, n), chunk);
-    chunks.full += std::max<int64_t>(0, end - std::max(first, full_from));
-    chunks.narrow += std::max<int64_t>(0, std::min(end, narrow_until) - first);
-    chunks.all += std::max<int64_t>(0, end - first);
-    counted = std::max(counted, end);
+  for (const KeyRange& range : strategy.retained(first)) {
+    const int64_t first_chunk = std::max(counted, range.begin / chunk);
+    const int64_t end_chunk = ceil_div(std::min(range.end, end), chunk);
+    chunks.full += std::max<int64_t>(0, end_chunk - std::max(first_chunk, full_from));
+    chunks.narrow += std::max<int64_t>(0, std::min(end_chunk, narrow_until) - first_chunk);
+    chunks.all += std::max<int64_t>(0, end_chunk - first_chunk);
+    counted = std::max(counted, end_chunk);
   }
-  chunks.full += condensed_chunks(strategy, n);
-  chunks.all += condensed_chunks(strategy, n);
+  chunks.full += condensed_chunks(strategy, end);
+  chunks.all += condensed_chunks(strategy, end);
   return chunks;
 }
 
-// A window is held whole when it is condensed, and little of the text afterwards.
-Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request) {
-  const Chunks a = chunks_after(strategy, request, request.n_tokens);
-  const Chunks b = chunks_after(strategy, request, last_window_end(strategy, request.n_tokens));
-  return {std::max(a.full, b.full), std::max(a.narrow, b.narrow), std::max(a.all, b.all)};
+// Those of the block, of all in which the text is read, whose chunks weigh most. It need not be the last one: where
+// text is dropped, or becomes narrow, a block takes more whose tokens are in more chunks, or at a group's end, and a
+// window is held whole when it is condensed. All that comes round again within the last kMostBlocks.
+template <typename Weight>
+Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request, const Weight& weight) {
+  constexpr int64_t kMostBlocks = 16384;
+  const int64_t n = request.n_tokens, block = request.prefill_block;
+  int64_t first = std::max<int64_t>(0, n - kMostBlocks * block);
+  if (!strategy.condenses()) {
+    first = first / block * block;
+  } else if (first > 0) {  // blocks begin anew where a window ends
+    const int64_t window = strategy.window_end(0);
+    first = first > window ? strategy.window_end(first - window) : 0;
+  }
+  Chunks most;
+  while (first < n) {
+    const int64_t end = std::min({n, first + block, strategy.window_end(first)});
+    const Chunks chunks = chunks_after(strategy, request, first, end);
+    if (weight(chunks) > weight(most)) most = chunks;
+    first = end;
+  }
+  return most;
 }
 
 // Of the memory that the model computes on; 0: no limit. A device without a budget has what weights and work leave.
@@ -135,7 +137,8 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
   const auto narrow = static_cast<int64_t>(
       request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry, request.old_text)) : size_t{0});
-  const Chunks chunks = most_chunks(strategy, request);
+  const auto bytes = [&](const Chunks& c) { return c.full * record + c.narrow * narrow; };
+  const Chunks chunks = most_chunks(strategy, request, bytes);
   plan.kv_bytes_per_token = config.n_layers * (narrow > 0 ? narrow : record) / geometry.chunk;
   if (strategy.selects_chunks()) {
     const ChunkSelection& selection = strategy.selection();
@@ -148,7 +151,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     plan.representation_bytes =
         config.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
-  const int64_t records = config.n_layers * (chunks.full * record + chunks.narrow * narrow);
+  const int64_t records = config.n_layers * bytes(chunks);
   const int64_t all = records + plan.representation_bytes;
   plan.kv_bytes = all;
   const auto element = static_cast<int64_t>(element_bytes(geometry.type));
@@ -233,7 +236,7 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   floats += n * config.n_query_heads * selected;
   if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
   // What the strategy has dropped is not looked at.
-  const int64_t held = most_chunks(strategy, request).all * geometry.chunk;
+  const int64_t held = most_chunks(strategy, request, [](const Chunks& c) { return c.all; }).all * geometry.chunk;
   const int64_t keys = selected > 0 ? request.n_tokens : std::min(request.n_tokens, held);
   const auto workspace = [&](int64_t queries) {
     return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, keys,

@@ -119,6 +119,32 @@ TEST(ModelPlan, CountsTheWeightsOfEveryArchitecture) {
   }
 }
 
+// What is held falls and rises where text is dropped or becomes narrow: the last block need not be the one with most.
+TEST(ModelPlan, CountsTheBlockThatHoldsMost) {
+  const auto model = load("text_256");
+  for (const std::string strategy : {"s2(group=32)", "lm_infinite(sinks=7, recent=40)", "dca(parts=intra, chunk=50)",
+                                     "streaming_llm(sinks=20, recent=90, kv_chunk=16)", "dca"}) {
+    for (const int64_t block : {1, 7, 33, 256}) {
+      for (const bool narrows : {false, true}) {
+        SCOPED_TRACE(strategy + " in blocks of " + std::to_string(block) + (narrows ? ", old text in int8" : ""));
+        MemoryRequest request;
+        request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+        request.strategy = strategy;
+        request.n_tokens = 566;
+        request.prefill_block = block;
+        if (narrows) request.old_text.after = 100;
+        SessionOptions options = with_strategy(strategy);
+        options.prefill_block = block;
+        options.old_text = request.old_text;
+        const auto session = make_session(model, options);
+        expect_ok(session->feed_tokens(random_tokens(*model, request.n_tokens)));
+        expect_ok(run(session).status);
+        EXPECT_EQ(take(plan_memory(model->llama->backend(), request)).kv_bytes, stats(*session).kv_bytes_peak);
+      }
+    }
+  }
+}
+
 // Nearly all scratch memory of a small session is RoPE tables: two where layers are without RoPE.
 TEST(ModelPlan, CountsTheTablesOfLayersWithoutRope) {
   const auto model = load("smollm3_yarn");
