@@ -46,6 +46,7 @@ Result<PlannedSession> read_planned(Runtime& runtime, const char* path, size_t p
   request.kv_budget_bytes = s.kv_budget_bytes;
   request.compressed_budget_bytes = s.compressed_budget_bytes;
   request.spill = !s.spill_directory.empty();
+  request.spill_budget_bytes = s.spill_budget_bytes;
   return PlannedSession{std::move(request), std::move(s), *device.backend};
 }
 

@@ -12,6 +12,10 @@ Result<std::unique_ptr<FileTier>> FileTier::create(const std::string& directory,
       new FileTier(std::move(file), record_bytes, budget_bytes, std::move(runtime), growth));
 }
 
+int64_t FileTier::most_bytes(int64_t record_bytes, int64_t n_records) {
+  return n_records == 0 ? 0 : (n_records + std::max<int64_t>(1, kGrowth / record_bytes) - 1) * record_bytes;
+}
+
 Status FileTier::reserve(int64_t n) {
   const int64_t missing = n - static_cast<int64_t>(free_.size());
   if (missing <= 0) return {};

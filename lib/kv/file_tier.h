@@ -22,6 +22,9 @@ class FileTier : public Tier {
                                                   int64_t budget_bytes, std::shared_ptr<TierBudget> runtime = nullptr,
                                                   int64_t growth = kGrowth);
 
+  // Of a file without a budget that holds so many records at once.
+  static int64_t most_bytes(int64_t record_bytes, int64_t n_records);
+
   std::string name() const override { return "file"; }
   Result<std::vector<int64_t>> take_slots(int64_t n) override;
   void free_slot(int64_t slot) override;

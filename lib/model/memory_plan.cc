@@ -4,6 +4,7 @@
 
 #include "lib/format/safetensors.h"
 #include "lib/kv/compressed_tier.h"
+#include "lib/kv/file_tier.h"
 #include "lib/kv/tier_budget.h"
 #include "lib/model/checkpoint.h"
 #include "lib/model/forward_pass.h"
@@ -130,6 +131,42 @@ int64_t first_budget(const Backend& backend, const MemoryRequest& request, const
   return request.device_budget_bytes == 0 ? left : std::min(left, request.device_budget_bytes);
 }
 
+struct Records {
+  int64_t full = 0, narrow = 0;              // how many
+  int64_t full_bytes = 0, narrow_bytes = 0;  // of one
+  int64_t full_element = 0;                  // of its elements
+  int64_t bytes() const { return full * full_bytes + narrow * narrow_bytes; }
+};
+
+// Most bytes of compressed memory that counts records in full.
+int64_t most_compressed(const Records& r) {
+  return CompressedTier::most_bytes(r.full_bytes, r.full_element, r.full) +
+         (r.narrow_bytes > 0 ? CompressedTier::most_bytes(r.narrow_bytes, 1, r.narrow) : 0);
+}
+
+Status too_much(int64_t needed, const char* where, const MemoryRequest& request, int64_t budget) {
+  return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) + " bytes of " + where + " for " +
+                                   std::to_string(request.n_tokens) + " tokens; the session's budget is " +
+                                   std::to_string(budget));
+}
+
+// Below the host's memory, where that is the first tier, each record has its place as soon as it is made, whether it
+// ever leaves memory or not: in the file, else in compressed memory, where it counts in full until it was compressed.
+Status count_places(const Records& records, const MemoryRequest& request, bool none_leaves, MemoryPlan& plan) {
+  if (request.spill) {
+    const int64_t budget = request.spill_budget_bytes;
+    if (budget > 0 && records.bytes() > budget) return too_much(records.bytes(), "the file", request, budget);
+    plan.spill_bytes = FileTier::most_bytes(records.full_bytes, records.full) +
+                       (records.narrow > 0 ? FileTier::most_bytes(records.narrow_bytes, records.narrow) : 0);
+    if (budget > 0) plan.spill_bytes = std::min(plan.spill_bytes, budget);
+    return {};
+  }
+  if (request.compressed_budget_bytes == 0 || !none_leaves) return {};
+  plan.compressed_bytes = most_compressed(records);
+  if (plan.compressed_bytes <= request.compressed_budget_bytes) return {};
+  return too_much(plan.compressed_bytes, "compressed memory", request, request.compressed_budget_bytes);
+}
+
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
                 const Strategy& strategy, MemoryPlan& plan) {
   const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
@@ -151,10 +188,11 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     plan.representation_bytes =
         config.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
-  const int64_t records = config.n_layers * bytes(chunks);
+  const auto element = static_cast<int64_t>(element_bytes(geometry.type));
+  const Records held{config.n_layers * chunks.full, config.n_layers * chunks.narrow, record, narrow, element};
+  const int64_t records = held.bytes();
   const int64_t all = records + plan.representation_bytes;
   plan.kv_bytes = all;
-  const auto element = static_cast<int64_t>(element_bytes(geometry.type));
   const bool compresses = request.compressed_budget_bytes > 0;
   if (compresses) {
     const int64_t needed =
@@ -172,12 +210,17 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const bool spills = on_device || below_host;
   const int64_t staging = spills ? record : 0;
   const int64_t budget = first_budget(backend, request, plan);
-  if (budget == 0) return {};
-  if (all + staging <= budget) {
+  const bool fits = budget == 0 || all + staging <= budget;
+  if (!on_device) QUIRE_TRY(count_places(held, request, fits, plan));
+  if (fits) {
+    if (!on_device) {
+      plan.kv_bytes = all + staging;
+      return {};
+    }
     // What is missing to the spare bytes of the device is written behind: of the records that leave next. Where chunks
     // are chosen these are others in each step.
     const int64_t missing = spare_bytes(budget) - (budget - all - staging);
-    if (!on_device || missing <= 0) return {};
+    if (missing <= 0) return {};
     plan.host_bytes = strategy.selects_chunks() ? records : std::min(records, round_up(missing, record));
     if (request.kv_budget_bytes > 0) plan.host_bytes = std::min(plan.host_bytes, request.kv_budget_bytes);
     return {};
@@ -206,11 +249,9 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
                                        std::to_string(both) + " of device and host memory");
     }
   }
-  if (request.spill) plan.spill_bytes = lower;  // where the host's memory is the first tier, each record has its place
-  if (compresses) {
-    const int64_t most = CompressedTier::most_bytes(record, element, config.n_layers * chunks.full) +
-                         (narrow > 0 ? CompressedTier::most_bytes(narrow, 1, config.n_layers * chunks.narrow) : 0);
-    if (lower > 0) plan.compressed_bytes = std::min(request.compressed_budget_bytes, most);
+  if (request.spill && on_device) plan.spill_bytes = lower;
+  if (compresses && lower > 0) {
+    plan.compressed_bytes = std::min(request.compressed_budget_bytes, most_compressed(held));
   }
   return {};
 }

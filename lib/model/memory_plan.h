@@ -27,6 +27,7 @@ struct MemoryRequest {
   int64_t kv_budget_bytes = 0;          // of the machine's memory
   int64_t compressed_budget_bytes = 0;  // 0: no such tier
   bool spill = false;                   // to a file
+  int64_t spill_budget_bytes = 0;       // 0: no limit
 };
 
 struct MemoryPlan {

@@ -145,6 +145,52 @@ TEST(ModelPlan, CountsTheBlockThatHoldsMost) {
   }
 }
 
+// With a tier below the host's memory each record has its place there, also where none ever leaves memory.
+TEST(ModelPlan, CountsThePlacesInLowerTiers) {
+  const auto model = load("text_256");
+  MemoryRequest request;
+  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+  request.strategy = "full(kv_chunk=16)";
+  request.n_tokens = 250;
+  const auto plan = [&] { return plan_memory(model->llama->backend(), request); };
+  const auto read = [&] {
+    SessionOptions options = with_strategy(request.strategy);
+    if (request.spill) options.spill_directory = testing::TempDir();
+    options.spill_budget_bytes = request.spill_budget_bytes;
+    options.compressed_budget_bytes = request.compressed_budget_bytes;
+    const auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(random_tokens(*model, request.n_tokens)));
+    const Status status = run(session).status;
+    return std::pair(status, stats(*session));
+  };
+  const int64_t records = take(plan()).kv_bytes;
+
+  request.spill = true;
+  const MemoryPlan with_file = take(plan());
+  const SessionStats in_file = read().second;
+  EXPECT_EQ(with_file.kv_bytes, in_file.kv_bytes_peak);
+  EXPECT_GE(with_file.spill_bytes, in_file.kv_file_bytes);
+  EXPECT_LE(with_file.spill_bytes, in_file.kv_file_bytes + records);
+  request.spill_budget_bytes = records;
+  EXPECT_EQ(take(plan()).spill_bytes, records);
+  expect_ok(read().first);
+  request.spill_budget_bytes = records - 1;
+  EXPECT_EQ(plan().status().code(), Code::kBudget);
+  EXPECT_EQ(read().first.code(), Code::kBudget);
+
+  request.spill = false;
+  request.spill_budget_bytes = 0;
+  request.compressed_budget_bytes = int64_t{1} << 30;
+  const MemoryPlan compressed = take(plan());
+  EXPECT_EQ(compressed.compressed_bytes, read().second.kv_compressed.bytes_peak);
+  request.compressed_budget_bytes = compressed.compressed_bytes;
+  expect_ok(plan().status());
+  expect_ok(read().first);
+  request.compressed_budget_bytes -= 1;
+  EXPECT_EQ(plan().status().code(), Code::kBudget);
+  EXPECT_EQ(read().first.code(), Code::kBudget);
+}
+
 // Nearly all scratch memory of a small session is RoPE tables: two where layers are without RoPE.
 TEST(ModelPlan, CountsTheTablesOfLayersWithoutRope) {
   const auto model = load("smollm3_yarn");
