@@ -190,8 +190,9 @@ void GenerationStream::show(Block& block, Status failure, bool undo) {
     if (rewind_) {
       // Whatever it was: the next step finds out again, from the last delivered token.
     } else if (!failure.ok()) {
-      stalled_ = !all_delivered;
-      if (all_delivered) end.emplace();
+      // The step knew of the tokens that were delivered when it began.
+      stalled_ = !all_delivered || block.n_confirmed < text.n_settled();
+      if (!stalled_) end.emplace();
     } else {
       if (block.end) ending_ = std::move(block.end);
       if (ending_ && all_delivered) end = std::move(ending_);

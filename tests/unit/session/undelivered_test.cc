@@ -341,6 +341,48 @@ TEST(UndeliveredMemory, ADraftThatFailsIsDropped) {
   hold->release();
 }
 
+// A step that worked ahead and fails is tried again when all is delivered, also if that was in the meantime.
+TEST(UndeliveredMemory, AFailureAheadIsNoneOnceTokensAreDelivered) {
+  static TestMemory memory;
+  const auto model = load("short_128", memory.runtime());
+  const auto open = [&] {
+    const auto session = make_session(model, with_strategy("full(kv_chunk=16)"));
+    expect_ok(session->feed_tokens(random_tokens(*model, 10)));
+    return session;
+  };
+  const Tokens expected = run(open(), generating(30)).tokens;
+  const auto watch = [&](std::function<void()> on_allocate) {
+    const auto hold = hold_engine(*model);
+    memory.on_allocate = std::move(on_allocate);
+    memory.left = INT64_MAX;
+    hold->release();
+  };
+  int64_t n = 0, n_reading = 0;
+  watch([&] { ++n_reading; });
+  expect_ok(run(open(), generating(1)).status);
+  Pause failing;
+  watch([&] {
+    memory.left = ++n == n_reading + 1 ? 0 : INT64_MAX;  // the second chunk's first one fails
+    if (memory.left == 0) failing.here();
+  });
+  StreamOptions options = generating(30);
+  Ahead{50}.set(&options);
+  const auto session = open();
+  const auto stream = take(GenerationStream::open(session, options));
+  failing.wait_for_arrival();
+  Tokens tokens;
+  for (const StreamEvent* event = nullptr; take(stream->next(0, &event)) == NextResult::kEvent;) {
+    if (event->type == StreamEvent::Type::kToken) tokens.push_back(event->token);
+  }
+  EXPECT_GT(tokens.size(), 4u);
+  failing.release();
+  const Outcome rest = read(*stream);
+  expect_ok(rest.status);
+  tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
+  EXPECT_EQ(tokens, expected);
+  watch(nullptr);
+}
+
 // What the heads chose for forgotten tokens does not count.
 TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
   const auto model = load("short_128");
