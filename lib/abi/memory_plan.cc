@@ -50,9 +50,9 @@ Result<PlannedSession> read_planned(Runtime& runtime, const char* path, size_t p
   return PlannedSession{std::move(request), std::move(s), *device.backend};
 }
 
-Result<std::unique_ptr<const Strategy>> planned_strategy(const PlannedSession& planned) {
-  if (!planned.options.adapters.empty()) return invalid("adapters are given, which belong to a loaded model");
-  return plan_strategy(planned.backend, planned.request);
+Status check_no_adapters(const PlannedSession& planned) {
+  if (planned.options.adapters.empty()) return {};
+  return invalid("adapters are given, which belong to a loaded model");
 }
 
 }  // namespace
@@ -108,7 +108,8 @@ quire_status quire_runtime_check_session(const quire_runtime* runtime, const cha
                                          quire_error* err) {
   return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
     QUIRE_ASSIGN(const PlannedSession planned, read_planned(*r, path, path_len, model, session));
-    QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
+    QUIRE_TRY(check_no_adapters(planned));
+    QUIRE_ASSIGN(const auto strategy, check_strategy(planned.backend, planned.request));
     return Session::check_reach(*strategy, planned.options);
   });
 }
@@ -118,7 +119,8 @@ quire_status quire_runtime_describe_strategy(const quire_runtime* runtime, const
                                              char* buf, size_t cap, size_t* needed, quire_error* err) {
   return with_handle(runtime, err, [&](const std::shared_ptr<Runtime>& r) -> Status {
     QUIRE_ASSIGN(const PlannedSession planned, read_planned(*r, path, path_len, model, session));
-    QUIRE_ASSIGN(const auto strategy, planned_strategy(planned));
+    QUIRE_TRY(check_no_adapters(planned));
+    QUIRE_ASSIGN(const auto strategy, plan_strategy(planned.backend, planned.request));
     return write_text(strategy->canonical(), buf, cap, needed);
   });
 }

@@ -317,6 +317,32 @@ Result<std::unique_ptr<const Strategy>> plan_strategy(const Backend& backend, co
   return strategy_for(backend, config, request);
 }
 
+Status check_kv(const Backend& backend, const ModelConfig& config, const Strategy& strategy,
+                const MemoryRequest& request) {
+  const KvGeometry geometry{config.n_kv_heads, config.head_dim, strategy.kv_chunk(), request.kv_type};
+  QUIRE_TRY(backend.can_serve({geometry, config.n_query_heads, strategy.selection(), request.old_text}));
+  if (request.compressed_budget_bytes == 0) return {};
+  const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
+  const auto element = static_cast<int64_t>(element_bytes(geometry.type));
+  int64_t needed = CompressedTier::least_bytes(record, element);
+  if (request.old_text.narrows()) {  // a tier of its own, which shares the budget
+    const auto narrow = static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry, request.old_text)));
+    needed = std::max(needed, CompressedTier::most_bytes(record, element, 0) + CompressedTier::least_bytes(narrow, 1));
+  }
+  if (needed <= request.compressed_budget_bytes) return {};
+  return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) +
+                                   " bytes of compressed memory at least; the session's budget is " +
+                                   std::to_string(request.compressed_budget_bytes));
+}
+
+Result<std::unique_ptr<const Strategy>> check_strategy(const Backend& backend, const MemoryRequest& request) {
+  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(request.path));
+  QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
+  QUIRE_ASSIGN(auto strategy, strategy_for(backend, config, request));
+  QUIRE_TRY(check_kv(backend, config, *strategy, request));
+  return strategy;
+}
+
 Result<MemoryPlan> plan_memory(const Backend& backend, const MemoryRequest& request) {
   MemoryPlan plan;
   QUIRE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(request.path));

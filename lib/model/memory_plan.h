@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lib/backend/backend.h"
+#include "lib/format/model_config.h"
 #include "lib/strategy/strategy.h"
 
 namespace quire {
@@ -48,6 +49,13 @@ struct MemoryPlan {
 
 // The strategy that a session of n_tokens would have, from the configuration alone.
 Result<std::unique_ptr<const Strategy>> plan_strategy(const Backend& backend, const MemoryRequest& request);
+// The same where such a session can be made (check_kv).
+Result<std::unique_ptr<const Strategy>> check_strategy(const Backend& backend, const MemoryRequest& request);
+
+// Whether a session's KV cache can be made, by the request's types and its budget of compressed memory: the backend
+// serves it, and that memory has room for what the tier takes for itself and a record. kUnsupported, kBudget.
+Status check_kv(const Backend& backend, const ModelConfig& config, const Strategy& strategy,
+                const MemoryRequest& request);
 
 // Errors: those of loading and of make_strategy; kBudget where the KV cache does not fit in the budget and may not
 // spill, or cannot work in it (message: bytes needed).

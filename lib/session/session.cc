@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lib/model/memory_plan.h"
 #include "lib/support/content_hash.h"
 
 namespace quire {
@@ -29,7 +30,11 @@ Status Session::check(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_TRY(list_adapters(model, options).status());
   QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
-  QUIRE_TRY(check_backend(*model.llama, *strategy, options));
+  MemoryRequest kv;
+  kv.kv_type = options.kv_type;
+  kv.old_text = options.old_text;
+  kv.compressed_budget_bytes = options.compressed_budget_bytes;
+  QUIRE_TRY(check_kv(model.llama->backend(), model.llama->config(), *strategy, kv));
   return check_reach(*strategy, options);
 }
 

@@ -179,6 +179,22 @@ static void test_check_by_path(quire_runtime* runtime, quire_model* model, const
     CHECK(strcmp(planned, loaded_says) == 0 && (described != QUIRE_OK || planned[0] != '\0'));
   }
   quire_error err;
+  for (int narrows = 0; narrows < 2; ++narrows) { /* compressed memory without room for a chunk */
+    quire_session_options options;
+    quire_session* session = NULL;
+    quire_session_options_init(&options, sizeof options);
+    options.kv_old_type = narrows ? QUIRE_TYPE_INT8 : 0;
+    options.kv_compressed_budget_bytes = 100000;
+    EXPECT(QUIRE_ERROR_BUDGET, quire_session_create(model, &options, &session, &err));
+    EXPECT(QUIRE_ERROR_BUDGET, quire_model_check_session(model, &options, &err));
+    CHECK_MESSAGE("of compressed memory at least");
+    EXPECT(QUIRE_ERROR_BUDGET, quire_runtime_check_session(runtime, path, strlen(path), NULL, &options, &err));
+    options.kv_compressed_budget_bytes = 1000000;
+    EXPECT_OK(quire_session_create(model, &options, &session, &err));
+    quire_session_release(session);
+    EXPECT_OK(quire_model_check_session(model, &options, &err));
+    EXPECT_OK(quire_runtime_check_session(runtime, path, strlen(path), NULL, &options, &err));
+  }
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_runtime_check_session(runtime, "/no", 3, NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_runtime_check_session(NULL, path, strlen(path), NULL, NULL, &err));
 }
