@@ -303,9 +303,9 @@ Result<std::unique_ptr<const Strategy>> strategy_for(const Backend& backend, con
                                                      const MemoryRequest& request) {
   const bool on_device = backend.has_own_memory();
   const StrategyContext context = strategy_context(
-      config,
-      {request.expected_tokens, request.kv_type, on_device ? request.device_budget_bytes : request.kv_budget_bytes,
-       request.prefill_block, on_device || request.spill ? kNoLimit : request.compressed_budget_bytes});
+      config, {request.expected_tokens, request.kv_type,
+               on_device ? request.device_budget_bytes : request.kv_budget_bytes, request.prefill_block,
+               on_device || request.spill ? kNoLimit : request.compressed_budget_bytes, request.old_text});
   return make_strategy(request.strategy, context);
 }
 

@@ -1,5 +1,8 @@
 #include "lib/model/strategy_context.h"
 
+#include "lib/kv/chunk_store.h"
+#include "lib/strategy/methods.h"
+
 namespace quire {
 
 StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs) {
@@ -30,6 +33,15 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
   context.kv_budget = {needs.kv_budget_bytes, static_cast<int64_t>(row_bytes(needs.kv_type, elements)),
                        needs.prefill_block, needs.lower_bytes};
+  if (needs.old_text.narrows()) {
+    const int64_t chunk = default_kv_chunk(context.train_len);
+    const KvGeometry narrow =
+        narrow_geometry({config.n_kv_heads, config.head_dim, chunk, needs.kv_type}, needs.old_text);
+    context.kv_budget.old_after = needs.old_text.after;
+    context.kv_budget.old_bytes_per_token =
+        ceil_div(config.n_layers * static_cast<int64_t>(kv_neutral_bytes(narrow)), chunk);
+    context.kv_budget.spare_chunks = ChunkStore::kSpareChunks;
+  }
   return context;
 }
 

@@ -16,6 +16,7 @@ struct SessionNeeds {
   int64_t kv_budget_bytes = 0;  // 0: no limit
   int64_t prefill_block = 256;
   int64_t lower_bytes = 0;  // as KvBudget
+  OldText old_text{};
 };
 
 StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& needs);

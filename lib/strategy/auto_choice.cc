@@ -24,15 +24,36 @@ constexpr int64_t kLongHeadsLeast = 3 * 16;  // its least train_len
 
 std::string text_of(int64_t n) { return std::to_string(n); }
 
+// Tokens that fit; old ones in both types, of which the narrower one takes no more than the other.
 int64_t capacity_in_tokens(const KvBudget& budget) {
-  return budget.bytes == 0 || budget.bytes_per_token == 0 ? kNoLimit : budget.bytes / budget.bytes_per_token;
+  if (budget.bytes == 0 || budget.bytes_per_token == 0) return kNoLimit;
+  return budget.bytes / budget.bytes_per_token / (budget.old_after == kNoLimit ? 1 : 2);
 }
 
-int64_t capacity_with_lower_tiers(const KvBudget& budget) {
-  if (budget.lower_bytes == kNoLimit) return kNoLimit;
-  KvBudget all = budget;
-  all.bytes += budget.lower_bytes;
-  return capacity_in_tokens(all);
+// Bytes of the first n tokens, all of which are kept.
+double bytes_of(const KvBudget& budget, int64_t n, int64_t chunk) {
+  if (n == 0) return 0;
+  const auto old_chunks = [&](int64_t query) {
+    const int64_t own = query / chunk * chunk;
+    return own > budget.old_after ? (own - budget.old_after) / chunk : 0;
+  };
+  const int64_t narrow = old_chunks(n - 1);
+  // A block before the last one may have an edge of a chunk more.
+  const int64_t full =
+      (n - 1) / chunk + 1 -
+      std::max<int64_t>(0, old_chunks(std::max<int64_t>(0, n - budget.block - chunk)) - budget.spare_chunks);
+  const auto bytes = [&](int64_t chunks, int64_t per_token) {
+    return static_cast<double>(chunks) * static_cast<double>(chunk) * static_cast<double>(per_token);
+  };
+  return bytes(full, budget.bytes_per_token) + bytes(narrow, budget.old_bytes_per_token);
+}
+
+bool fits(const KvBudget& budget, double bytes) {
+  return budget.bytes == 0 || budget.bytes_per_token == 0 || bytes <= static_cast<double>(budget.bytes);
+}
+
+bool fits_with_lower_tiers(const KvBudget& budget, double bytes) {
+  return budget.lower_bytes == kNoLimit || fits(budget, bytes - static_cast<double>(budget.lower_bytes));
 }
 
 // Tokens that the store holds at most besides the window of recent ones: the sinks' chunks, a block that is being
@@ -87,19 +108,21 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
     const int64_t most = window + context.kv_budget.block + 2 * chunk;
     needed = expected == 0 ? most : std::min(expected, most);
   }
-  const int64_t stored = (std::min(needed, kNoLimit - chunk) + chunk - 1) / chunk * chunk;
+  const double stored = bytes_of(context.kv_budget, needed, chunk);
   const bool has_beacon = context.beacon && !context.beacon_only_by_name;
-  if (has_beacon && window == 0 && expected > train_len && std::min(stored, train_len + chunk) <= capacity) {
+  if (has_beacon && window == 0 && expected > train_len &&
+      fits(context.kv_budget, std::min(stored, bytes_of(context.kv_budget, train_len + chunk, chunk)))) {
     return AutoChoice{"beacon",
                       "the expected " + text_of(expected) + " tokens exceed the " + text_of(train_len) +
                           " positions that weights and RoPE scaling are good for, and the model has beacon weights"};
   }
-  const bool spills = stored > capacity && stored <= capacity_with_lower_tiers(context.kv_budget);
+  const bool all_fits = fits(context.kv_budget, stored);
+  const bool spills = !all_fits && fits_with_lower_tiers(context.kv_budget, stored);
   if (spills && window == 0 && train_len >= kLongHeadsLeast) {
     return AutoChoice{"longheads", "the keys and values of " + text_of(needed) + " tokens exceed the KV budget of " +
                                        text_of(context.kv_budget.bytes) + " bytes and may go to a slower tier"};
   }
-  if (stored > capacity) {
+  if (!all_fits) {
     return bounded_memory(context, train_len, capacity,
                           "the keys and values of " + text_of(needed) + " tokens exceed the KV budget of " +
                               text_of(context.kv_budget.bytes) + " bytes");

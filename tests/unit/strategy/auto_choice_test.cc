@@ -55,6 +55,23 @@ TEST(Auto, CountsTheScalingOfCheckpointAndExpression) {
                 "auto + pi(factor=4) + base(theta=1e6)");
 }
 
+// Old text takes less in a narrower type; near text, and some chunks that became old, are kept in the other one.
+TEST(Auto, CountsOldTextInItsType) {
+  StrategyContext narrowing = expecting(100'000, 40'000);
+  expect_choice(narrowing, "streaming_llm(", "exceed the KV budget");
+  narrowing.kv_budget.old_after = 4096;
+  narrowing.kv_budget.old_bytes_per_token = 640;
+  narrowing.kv_budget.spare_chunks = 4;
+  expect_choice(narrowing, "dca(", "exceed the 4096 positions");
+  narrowing.kv_budget.bytes = 30'000 * 2048;  // less than old_bytes_per_token for each of them
+  expect_choice(narrowing, "streaming_llm(", "exceed the KV budget");
+  narrowing = expecting(3000, 3072);
+  narrowing.kv_budget.old_after = 1024;
+  narrowing.kv_budget.old_bytes_per_token = 640;
+  narrowing.kv_budget.spare_chunks = 4;
+  expect_choice(narrowing, "streaming_llm(", "exceed the KV budget");  // some are kept in both types
+}
+
 TEST(Auto, ChoosesChunksWhereMemoryMaySpill) {
   StrategyContext spilling = expecting(100'000, 10'000);
   expect_choice(spilling, "streaming_llm(", "exceed the KV budget");
