@@ -83,6 +83,7 @@ void expect_untouched(int device) {
 
 TEST(HostThreads, KeepTheDeviceThatTheHostHasChosen) {
   setenv("QUIRE_CUDA_PLUGIN", QUIRE_EMULATED_PLUGIN, 1);
+  setenv("QUIRE_CUBLASLT", "/nowhere/libcublasLt.so", 1);  // a real one cannot work here
   for (const int device : {-1, 0, 1}) expect_untouched(device);
 }
 
