@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lib/backend/kv_records.h"
 #include "lib/format/model_config.h"
 #include "lib/strategy/strategy.h"
 #include "lib/support/types.h"
