@@ -162,10 +162,11 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
       const int64_t gathers_before = emulation::device_use().n_gathers;
       const Answer got = answer(model, small, text);
       expect_same(expected, got);
-      // Records come together, by one launch for some: fewer on a busy machine, where they are written behind later; of
-      // beacon there are few.
+      // Records come together, two and more by a launch where no thread writes them behind. Where one does, it depends
+      // on its pace which are still in device memory; of beacon there are few.
       const int64_t n_gathers = emulation::device_use().n_gathers - gathers_before;
-      EXPECT_LE(n_gathers * (GetParam() == kStrategies[4] ? 2 : 3), 2 * got.stats.kv_host.n_hits);
+      const int64_t of_two = n_io_threads < 0 ? 4 : GetParam() == kStrategies[4] ? 2 : 3;
+      EXPECT_LE(n_gathers * of_two, 2 * got.stats.kv_host.n_hits);
       // Complete records are written before they have to leave, where a thread does it.
       if (n_io_threads > 0) {
         EXPECT_GT(got.stats.kv_written_behind, 0);
