@@ -172,24 +172,31 @@ class Product {
 // any number of rows, and begin anywhere in what it is multiplied with.
 class Products {
  public:
-  // *product: null: cuBLASLt has no algorithm for such matrices.
+  // Makes the handle of the device, which is the current one, where it has none.
+  cublasStatus_t open(int device) {
+    const std::lock_guard lock(mutex_);
+    if (handles_.contains(device)) return CUBLAS_STATUS_SUCCESS;
+    cublasLtHandle_t made = nullptr;
+    const cublasStatus_t status = library().functions().create(&made);
+    if (status == CUBLAS_STATUS_SUCCESS) handles_.emplace(device, made);
+    return status;
+  }
+
+  // *product: null: cuBLASLt has no algorithm for such matrices. cudaErrorNotSupported: the device has no handle.
   cudaError_t find(const Shape& shape, cublasLtHandle_t* handle, std::shared_ptr<const Product>* product) {
     constexpr size_t kMost = 4096;
     const Functions& f = library().functions();
     const std::lock_guard lock(mutex_);
-    cublasLtHandle_t& own = handles_[shape.device];
-    if (!own) {
-      const cublasStatus_t status = f.create(&own);
-      if (status != CUBLAS_STATUS_SUCCESS) return creation_error(status);
-    }
-    *handle = own;
+    const auto own = handles_.find(shape.device);
+    if (own == handles_.end()) return cudaErrorNotSupported;
+    *handle = own->second;
     const auto known = products_.find(shape);
     if (known != products_.end()) {
       *product = known->second;
       return cudaSuccess;
     }
     auto made = std::make_shared<Product>(f);
-    const cublasStatus_t status = made->prepare(own, shape);
+    const cublasStatus_t status = made->prepare(own->second, shape);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
       made.reset();
     } else if (status != CUBLAS_STATUS_SUCCESS) {
@@ -202,32 +209,37 @@ class Products {
   }
 
  private:
-  // That there was no memory for the handle may be reported as cuBLASLt not being initialised.
-  static cudaError_t creation_error(cublasStatus_t status) {
-    constexpr size_t kForHandle = size_t{64} << 20;
-    size_t free = 0, total = 0;
-    const bool lacks_memory =
-        status == CUBLAS_STATUS_ALLOC_FAILED || (cudaMemGetInfo(&free, &total) == cudaSuccess && free < kForHandle);
-    cudaGetLastError();  // cuBLASLt's, or that of asking
-    return lacks_memory ? cudaErrorMemoryAllocation : cudaErrorInitializationError;
-  }
-
   std::mutex mutex_;  // of both; held while an algorithm is looked for
   std::map<int, cublasLtHandle_t> handles_;
   std::map<Shape, std::shared_ptr<const Product>> products_;  // null: there is no algorithm
 };
 
+Products& products() {
+  static Products& only = *new Products;  // never destroyed: threads may outlive main()
+  return only;
+}
+
+// Why the current device cannot use it; empty: it can.
+std::string open_for_device() {
+  if (!library().obstacle().empty()) return library().obstacle();
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return cudaGetErrorString(error);
+  const cublasStatus_t status = products().open(device);
+  if (status == CUBLAS_STATUS_SUCCESS) return {};
+  cudaGetLastError();  // cuBLASLt's
+  return "cublasLtCreate fails with status " + std::to_string(status);
+}
+
 }  // namespace
 
 bool open_blas(char* why, size_t size) {
-  const std::string& obstacle = library().obstacle();
+  const std::string obstacle = open_for_device();
   if (why && size > 0) std::snprintf(why, size, "%s", obstacle.c_str());
   return obstacle.empty();
 }
 
 int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
                 DeviceRows y, void* workspace) {
-  static Products& products = *new Products;  // never destroyed: threads may outlive main()
   const bool narrow = w.type == ElementType::kBF16 || w.type == ElementType::kF16;
   if (!library().obstacle().empty() || !narrow || x.type != w.type ||
       (y.type != w.type && y.type != ElementType::kF32)) {
@@ -251,7 +263,7 @@ int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix&
                     .accumulate = add || bias != nullptr};
   cublasLtHandle_t handle = nullptr;
   std::shared_ptr<const Product> product;
-  if (const cudaError_t error = products.find(shape, &handle, &product); error != cudaSuccess) return error;
+  if (const cudaError_t error = products().find(shape, &handle, &product); error != cudaSuccess) return error;
   if (!product) return matmul(stream, x, n_rows, w, bias, add, y);
   if (bias) {
     if (const int error = write_row(stream, bias, n_rows, w.n, add, y); error != 0) return error;

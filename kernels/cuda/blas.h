@@ -1,4 +1,4 @@
-// Products by cuBLASLt, which is opened when it is first asked for: it is half a gigabyte, and a machine may lack it.
+// Products by cuBLASLt, which a machine may lack: it is opened where a backend is made.
 #pragma once
 
 #include <cstddef>

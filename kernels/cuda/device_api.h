@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 10;
+constexpr uint32_t kDeviceApiVersion = 11;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -135,13 +135,13 @@ struct DeviceApi {
   decltype(&cuda::list_chosen) list_chosen = nullptr;
   decltype(&cuda::rank_logits) rank_logits = nullptr;
 
-  // ---- cuBLASLt, which the plugin opens when it is first asked for; the plugin's own product serves where there is
-  // none. Null: this plugin knows none.
-  // Whether it could be opened; `why`, of `size` bytes, is text.
+  // ---- cuBLASLt. The plugin's own product serves where there is none. Null: this plugin knows none.
+  // Opens it unless it is open, with what it needs on the current device; false: `why`, of `size` bytes, is text. It
+  // may be tried again.
   bool (*open_blas)(char* why, size_t size) = nullptr;
-  // matmul() of bf16 or f16 rows and weights of one type, y of this type or f32; any number of rows. It is matmul()
-  // where cuBLASLt has no algorithm for such matrices.
-  // workspace: kBlasWorkspace bytes of device memory that no other stream uses meanwhile.
+  // On a device that it was opened for: matmul() of bf16 or f16 rows and weights of one type, y of this type or f32;
+  // any number of rows. It is matmul() where cuBLASLt has no algorithm for such matrices. workspace: kBlasWorkspace
+  // bytes of device memory that no other stream uses meanwhile.
   int (*blas_matmul)(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
                      DeviceRows y, void* workspace) = nullptr;
 };

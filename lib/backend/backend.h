@@ -41,6 +41,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;
+  // What makes it slower than such a device can be, for a person; empty: nothing that it knows of. Any thread.
+  virtual std::string shortcoming() const { return {}; }
   // Of activations: what Rows hold.
   virtual ElementType row_type() const = 0;
   // Of the rows to which each layer adds, where sums of many layers come together. Operations take rows of both types.

@@ -112,7 +112,7 @@ Result<Devices::Choice> Devices::open(std::string_view wanted) {
     const auto usable = std::count_if(all.begin(), all.end(), [](const Device& d) { return d.obstacle.empty(); });
     const char* const chosen =
         usable == 1 ? "chosen because it is the only usable device" : "chosen because it is the first usable device";
-    return Choice{backend, device.name, automatic ? chosen + passed_over : "asked for"};
+    return Choice{backend, device.name, automatic ? chosen + passed_over : "asked for", backend->shortcoming()};
   }
   const std::string there = "; there is: auto, " + names(all);
   if (names_cuda(wanted)) {

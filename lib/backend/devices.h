@@ -35,7 +35,8 @@ class Devices {
   struct Choice {
     Backend* backend;  // lives as long as the Devices; everything on this device shares it
     std::string name;
-    std::string reason;  // for a person: why this one
+    std::string reason;       // for a person: why this one
+    std::string shortcoming;  // Backend::shortcoming()
   };
 
   // Puts another backend in the place of the CPU's own, which it may compute with.

@@ -123,6 +123,10 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
   model->runtime = runtime;
   model->device = std::move(device.name);
   model->device_reason = std::move(device.reason);
+  if (!device.shortcoming.empty()) {
+    runtime->log().write(LogLevel::kWarning, model->device + ": " + device.shortcoming);
+    model->device_reason += "; " + device.shortcoming;
+  }
   model->residency = runtime->residency(*device.backend);
   model->llama = std::move(llama);
   model->pass = std::make_unique<ForwardPass>(*model->llama);

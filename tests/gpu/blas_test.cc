@@ -236,6 +236,7 @@ TEST_F(BlasProducts, HaveAHandleOfEachDevice) {
   for (const int device : {1, 0}) {
     std::thread([&] {
       const Place place(api(), device);
+      EXPECT_TRUE(api().open_blas(nullptr, 0));
       EXPECT_EQ((Product{.bias = true}.run(place)), 0);
     }).join();
   }
@@ -394,34 +395,36 @@ TEST_F(BlasOfAProcess, IsOpenedOnce) {
   });
 }
 
-TEST_F(BlasOfAProcess, HasNoHandleWithoutMemory) {
+// A device is opened later where it cannot be at first.
+TEST_F(BlasOfAProcess, SaysThatAHandleCannotBeMade) {
   in_a_process([] {
+    constexpr int kLacksMemory = 3;
     const Place place(api());
-    emulation::set_device_faults({.memory_bytes = kBlasWorkspace + (8 << 20)});
-    EXPECT_EQ(Product{}.run(place), cudaErrorMemoryAllocation);
-    EXPECT_EQ(device_use().n_blas_calls, 1);
+    for (const int status : {kLacksMemory, emulation::DeviceFaults().blas_status}) {
+      emulation::set_device_faults({.blas_call = 1, .blas_status = status});
+      char why[256] = {};
+      EXPECT_FALSE(api().open_blas(why, sizeof why));
+      EXPECT_EQ(std::string(why), "cublasLtCreate fails with status " + std::to_string(status));
+      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+      EXPECT_EQ(Product{}.run(place), cudaErrorNotSupported);
+    }
     emulation::set_device_faults({});
+    EXPECT_TRUE(api().open_blas(nullptr, 0));
     EXPECT_EQ(Product{}.run(place), 0);
   });
 }
 
-TEST_F(BlasOfAProcess, SaysThatAHandleCannotBeMade) {
+TEST_F(BlasOfAProcess, IsOpenedForEachDevice) {
   in_a_process([] {
-    constexpr int kNotInitialised = 1, kLacksMemory = 3;
-    const Place place(api());
-    const auto error_of = [&](emulation::DeviceFaults faults) {
-      faults.blas_call = 1;
-      emulation::set_device_faults(faults);
-      return Product{}.run(place);
-    };
-    EXPECT_EQ(error_of({}), cudaErrorInitializationError);
-    EXPECT_EQ(emulation::failed_call(), "cublasLtCreate");
-    EXPECT_EQ(error_of({.blas_status = kNotInitialised}), cudaErrorInitializationError);
-    EXPECT_EQ(error_of({.blas_status = kLacksMemory}), cudaErrorMemoryAllocation);
-    EXPECT_EQ(error_of({.blas_status = kNotInitialised, .hides_free_memory = true}), cudaErrorInitializationError);
-    EXPECT_EQ(device_use().n_blas_objects, 0);
-    emulation::set_device_faults({});
-    EXPECT_EQ(Product{}.run(place), 0);
+    const Place first(api(), 0);
+    EXPECT_TRUE(api().open_blas(nullptr, 0));
+    const Place second(api(), 1);
+    EXPECT_EQ(Product{}.run(second), cudaErrorNotSupported);
+    EXPECT_TRUE(api().open_blas(nullptr, 0));
+    EXPECT_EQ(Product{}.run(second), 0);
+    const int64_t before = device_use().n_blas_calls;
+    EXPECT_TRUE(api().open_blas(nullptr, 0));
+    EXPECT_EQ(device_use().n_blas_calls, before);
   });
 }
 

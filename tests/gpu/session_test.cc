@@ -12,6 +12,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <string>
 #include <thread>
 
 #include "tests/gpu/device_model.h"
@@ -591,6 +593,31 @@ TEST_F(EmulatedDeviceSessions, WhereTheModelDoesNotFitAutoTakesTheCpu) {
   const auto model = take(load_on("auto", 9));
   EXPECT_EQ(model->device, "cpu");
   EXPECT_THAT(model->device_reason, testing::StartsWith("chosen because the model does not fit cuda:0: "));
+}
+
+TEST_F(EmulatedDeviceSessions, SayWhyCublasIsNotUsed) {
+  static cuda::DeviceApi lacking = emulation::device_api();
+  lacking.open_blas = [](char* why, size_t size) {
+    std::snprintf(why, size, "libcublasLt.so.13: no such file");
+    return false;
+  };
+  for (const bool lacks : {true, false}) {
+    const cuda::DeviceApi& api = lacks ? lacking : emulation::device_api_with_blas();
+    const cuda::Plugin plugin{.api = &api, .n_devices = 1, .obstacle = {}, .path = {}};
+    std::string warnings;
+    RuntimeOptions options;
+    options.n_threads = 1;
+    options.find_cuda = [&]() -> const cuda::Plugin& { return plugin; };
+    options.log = Log([](void* all, int32_t, const char* line,
+                         size_t length) { static_cast<std::string*>(all)->append(line, length); },
+                      &warnings, LogLevel::kWarning);
+    const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+    const auto model = take(load_model(make_runtime(std::move(options)), path, {}));
+    const std::string why =
+        "it reads long texts more slowly than with cuBLASLt, which cannot be used: libcublasLt.so.13: no such file";
+    EXPECT_EQ(model->device_reason, "chosen because it is the first usable device" + (lacks ? "; " + why : ""));
+    EXPECT_EQ(warnings, lacks ? "cuda:0: " + why : "");
+  }
 }
 
 // The engine may hold a model for a moment after its last handle is gone.

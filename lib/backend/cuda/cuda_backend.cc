@@ -44,15 +44,20 @@ struct WeightSlab {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts,
-              const CudaOptions& options)
+              std::string blas_obstacle, const CudaOptions& options)
       : allocator_(allocator),
         facts_(facts),
+        blas_obstacle_(std::move(blas_obstacle)),
         most_dequantized_bytes_(options.most_dequantized_bytes),
         device_(api, index),
         lists_(device_, total_),
         loader_(device_, total_, options.pool) {}
 
   std::string name() const override { return device_.name() + "/" + facts_.name; }
+  std::string shortcoming() const override {
+    if (has_blas()) return {};
+    return "it reads long texts more slowly than with cuBLASLt, which cannot be used: " + blas_obstacle_;
+  }
   ElementType row_type() const override { return ElementType::kBF16; }
   ElementType residual_type() const override { return ElementType::kF32; }
   Status can_serve(const BackendNeeds& needs) const override;
@@ -302,7 +307,7 @@ class CudaBackend final : public Backend {
     return cuda_queue(exec.queue).launch<kFunction>(what, exec.cancel, arguments...);
   }
   static const float* floats(const Buffer& buffer) { return reinterpret_cast<const float*>(address(buffer)); }
-  bool has_blas();
+  bool has_blas() const { return blas_obstacle_.empty(); }
   // Slabs of a matrix of n columns are of equal size, but for the last one.
   WeightSlab slab_of(int64_t n, int64_t k) const;
   // The product of n rows of x with all of w by cuBLASLt. bias and y begin with w's first column.
@@ -313,13 +318,13 @@ class CudaBackend final : public Backend {
 
   Allocator& allocator_;
   const DeviceFacts facts_;
+  const std::string blas_obstacle_;  // why cuBLASLt does not multiply; empty: it does
   const size_t most_dequantized_bytes_;
   const CudaDevice device_;
   std::atomic<int64_t> total_{0};  // bytes of working memory
   ListPool lists_;
   Loader loader_;
   CudaRopes ropes_;
-  bool blas_asked_ = false, blas_there_ = false;  // of the scheduler's thread
 };
 
 Status CudaBackend::can_serve(const BackendNeeds& needs) const {
@@ -388,16 +393,6 @@ Result<std::shared_ptr<const Rope>> CudaBackend::create_rope(const RopeTable& ta
   return std::shared_ptr<const Rope>(ropes_.share(std::move(rope)));
 }
 
-bool CudaBackend::has_blas() {
-  const DeviceApi& api = device_.api();
-  if (!blas_asked_ && api.open_blas) {
-    char why[256] = {};
-    blas_there_ = api.open_blas(why, sizeof why);
-  }
-  blas_asked_ = true;
-  return blas_there_;
-}
-
 WeightSlab CudaBackend::slab_of(int64_t n, int64_t k) const {
   // cuBLASLt has the most algorithms to choose from where y begins at a multiple of 256 bytes: so many columns of bf16.
   constexpr int64_t kColumns = 128, kRowAlignment = 8;
@@ -408,9 +403,8 @@ WeightSlab CudaBackend::slab_of(int64_t n, int64_t k) const {
   return {std::min(n, round_up(ceil_div(n, n_slabs), kColumns)), stride};
 }
 
-// Whether cuBLASLt is there shows when the first product wants it; until then what it would take is planned with.
 size_t CudaBackend::matmul_workspace_bytes(std::span<const MatrixPart> parts, int64_t k, int64_t n_rows) const {
-  if (!device_.api().open_blas || n_rows <= kFewRows) return 0;
+  if (!has_blas() || n_rows <= kFewRows) return 0;
   size_t blas = 0, weights = 0;
   for (const MatrixRun& run : CudaMatrix(parts, k).runs) {
     if (run.type == row_type()) {
@@ -503,7 +497,10 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const
   }
   QUIRE_TRY(of.use());
   facts.warpgroups = facts.warpgroups && options.warpgroups;
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(allocator, api, device, facts, options));
+  char why[256] = "the plugin knows none";
+  const bool has_blas = api.open_blas && api.open_blas(why, sizeof why);
+  return std::unique_ptr<Backend>(
+      std::make_unique<CudaBackend>(allocator, api, device, facts, has_blas ? "" : why, options));
 }
 
 }  // namespace quire::cuda
