@@ -239,7 +239,7 @@ HeatMap picture(const Kind& kind, const std::string& strategy, const std::vector
   return map;
 }
 
-Json to_json(Row& row) {
+Json to_json(const Row& row) {
   Json depths = Json::array();
   for (size_t d = 0; d < kDepths; ++d) {
     depths.push_back(
@@ -248,11 +248,23 @@ Json to_json(Row& row) {
          {"accuracy", row.asked_at[d] == 0 ? Json(nullptr) : Json(share(row.right_at[d], row.asked_at[d]))}});
   }
   const auto [low, high] = confidence(row.n_right, row.n_asked);
-  return {{"n_tokens", row.length},         {"accuracy", share(row.n_right, row.n_asked)},
-          {"n_asked", row.n_asked},         {"n_right", row.n_right},
-          {"interval", {low, high}},        {"by_alignment", row.by_alignment.to_json()},
-          {"by_depth", std::move(depths)},  {"seconds", row.seconds},
-          {"trials", std::move(row.trials)}};
+  return {{"n_tokens", row.length},        {"accuracy", share(row.n_right, row.n_asked)},
+          {"n_asked", row.n_asked},        {"n_right", row.n_right},
+          {"interval", {low, high}},       {"by_alignment", row.by_alignment.to_json()},
+          {"by_depth", std::move(depths)}, {"seconds", row.seconds},
+          {"trials", row.trials}};
+}
+
+void print_table(const std::string& strategy, int64_t chunk, const std::vector<Row>& rows) {
+  print("%s\n%8s  %8s  %8s  %13s  by place in a chunk of %lld\n", strategy.c_str(), "tokens", "right", "accuracy",
+        "95 % sure", static_cast<long long>(chunk));
+  for (const Row& row : rows) {
+    const std::string right = std::to_string(row.n_right) + "/" + std::to_string(row.n_asked);
+    const auto [low, high] = confidence(row.n_right, row.n_asked);
+    const auto [least, greatest] = row.by_alignment.spread();
+    print("%8lld  %8s  %6.0f %%  %3.0f to %3.0f %%  %3.0f to %3.0f %%\n", static_cast<long long>(row.length),
+          right.c_str(), 100 * share(row.n_right, row.n_asked), 100 * low, 100 * high, 100 * least, 100 * greatest);
+  }
 }
 
 int eval_facts(const FactsArguments& a, const Kind& kind) {
@@ -280,28 +292,20 @@ int eval_facts(const FactsArguments& a, const Kind& kind) {
     rows.back().seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   progress.clear();
-  if (!a.svg.empty()) write_document(a.svg, to_svg(picture(kind, strategy, rows)));
-  if (!a.json) {
-    print("%s\n%8s  %8s  %8s  %13s  by place in a chunk of %lld\n", strategy.c_str(), "tokens", "right", "accuracy",
-          "95 % sure", static_cast<long long>(run.chunk));
-    for (const Row& row : rows) {
-      const std::string right = std::to_string(row.n_right) + "/" + std::to_string(row.n_asked);
-      const auto [low, high] = confidence(row.n_right, row.n_asked);
-      const auto [least, greatest] = row.by_alignment.spread();
-      print("%8lld  %8s  %6.0f %%  %3.0f to %3.0f %%  %3.0f to %3.0f %%\n", static_cast<long long>(row.length),
-            right.c_str(), 100 * share(row.n_right, row.n_asked), 100 * low, 100 * high, 100 * least, 100 * greatest);
-    }
-    return 0;
+  if (a.json) {
+    Json list = Json::array();
+    for (const Row& row : rows) list.push_back(to_json(row));
+    print_json({{"task", kind.task},
+                {"strategy", strategy},
+                {"train_len", engine.info().train_len},
+                {"seed", a.seed},
+                {"n_facts", a.n_facts},
+                {"same_length", a.same_length},
+                {"rows", std::move(list)}});
+  } else {
+    print_table(strategy, run.chunk, rows);
   }
-  Json list = Json::array();
-  for (Row& row : rows) list.push_back(to_json(row));
-  print_json({{"task", kind.task},
-              {"strategy", strategy},
-              {"train_len", engine.info().train_len},
-              {"seed", a.seed},
-              {"n_facts", a.n_facts},
-              {"same_length", a.same_length},
-              {"rows", std::move(list)}});
+  if (!a.svg.empty()) write_document(a.svg, to_svg(picture(kind, strategy, rows)));
   return 0;
 }
 

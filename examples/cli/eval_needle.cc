@@ -194,11 +194,12 @@ void print_table(const NeedleArguments& a, const std::string& strategy, const st
         100 * low, 100 * high, static_cast<long long>(places.chunk()), 100 * least, 100 * greatest);
 }
 
-Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& strategy, std::vector<Cell>& cells) {
+Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& strategy,
+             const std::vector<Cell>& cells) {
   Json list = Json::array();
   int64_t n_right = 0;
   const Json alignment = by_alignment(strategy, cells).to_json();
-  for (Cell& cell : cells) {
+  for (const Cell& cell : cells) {
     n_right += cell.n_right;
     const auto [low, high] = confidence(cell.n_right, a.n_trials);
     list.push_back({{"length", cell.length},
@@ -208,7 +209,7 @@ Json to_json(const NeedleArguments& a, const Engine& engine, const std::string& 
                     {"accuracy", accuracy(cell)},
                     {"interval", {low, high}},
                     {"seconds", cell.seconds},
-                    {"documents", std::move(cell.documents)}});
+                    {"documents", cell.documents}});
   }
   const int64_t n_documents = a.n_trials * static_cast<int64_t>(cells.size());
   const auto [low, high] = confidence(n_right, n_documents);
@@ -265,14 +266,14 @@ int eval_needle(NeedleArguments& a) {
   if (a.file == "-") a.file = "standard input";
   const Session session = engine.create_session(a.session, *std::max_element(a.lengths.begin(), a.lengths.end()));
   const std::string strategy = strategy_of(session.get());
-  std::vector<Cell> cells =
+  const std::vector<Cell> cells =
       evaluate_all({a, tokenizer.get(), session.get(), std::move(pieces), longest_chunk(strategy)});
-  if (!a.svg.empty()) write_document(a.svg, to_svg(picture(a, strategy, cells)));
   if (a.json) {
     print_json(to_json(a, engine, strategy, cells));
   } else {
     print_table(a, strategy, cells);
   }
+  if (!a.svg.empty()) write_document(a.svg, to_svg(picture(a, strategy, cells)));
   return 0;
 }
 

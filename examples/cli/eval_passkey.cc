@@ -135,17 +135,18 @@ int eval_passkey(const PasskeyArguments& arguments) {
                     {"seconds", row.seconds},
                     {"trials", std::move(row.trials)}});
   }
+  if (arguments.json) {
+    Json result = {{"task", "passkey"},
+                   {"strategy", strategy},
+                   {"train_len", engine.info().train_len},
+                   {"seed", arguments.seed},
+                   {"same_length", arguments.same_length}};
+    // With a single length its numbers stand in the object itself too.
+    if (rows.size() == 1) result.update(rows[0]);
+    result["rows"] = std::move(rows);
+    print_json(result);
+  }
   if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(chart));
-  if (!arguments.json) return 0;
-  Json result = {{"task", "passkey"},
-                 {"strategy", strategy},
-                 {"train_len", engine.info().train_len},
-                 {"seed", arguments.seed},
-                 {"same_length", arguments.same_length}};
-  // With a single length its numbers stand in the object itself too.
-  if (rows.size() == 1) result.update(rows[0]);
-  result["rows"] = std::move(rows);
-  print_json(result);
   return 0;
 }
 

@@ -163,6 +163,25 @@ void check(const PplArguments& arguments) {
   if (arguments.no_bos && arguments.window == 0) throw UsageError("--no-bos is about --window");
 }
 
+Json to_json(const PplArguments& a, const Engine& engine, const std::string& strategy, size_t n_windows, double nll,
+             const std::vector<Part>& parts, double seconds) {
+  Json result = {{"task", "ppl"},
+                 {"strategy", strategy},
+                 {"train_len", engine.info().train_len},
+                 {"n_tokens", a.n_tokens},
+                 {"n_targets", a.n_targets},
+                 {"perplexity", std::exp(nll)},
+                 {"nll", nll},
+                 {"seconds", seconds}};
+  for (const Part& part : parts) {
+    result["by_position"].push_back({{"from", part.from}, {"to", part.to}, {"perplexity", std::exp(part.nll)}});
+  }
+  if (a.window > 0) {
+    result.update({{"window", a.window}, {"stride", a.stride}, {"n_windows", n_windows}});
+  }
+  return result;
+}
+
 int eval_ppl(PplArguments& arguments) {
   check(arguments);
   if (!arguments.svg.empty()) check_writable(arguments.svg);
@@ -176,29 +195,15 @@ int eval_ppl(PplArguments& arguments) {
   const std::vector<float> scores = score_windows(session.get(), ids, windows, bos);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   const double nll = -std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(arguments.n_targets);
-  const double perplexity = std::exp(nll);
   const std::vector<Part> parts = by_position(scores, arguments.n_tokens - arguments.n_targets);
   const std::string strategy = strategy_of(session.get());
+  if (arguments.json) {
+    print_json(to_json(arguments, engine, strategy, windows.size(), nll, parts, time.count()));
+  } else {
+    print("perplexity %.4f (nll %.5f) of %lld tokens\n", std::exp(nll), nll,
+          static_cast<long long>(arguments.n_targets));
+  }
   if (!arguments.svg.empty()) write_document(arguments.svg, to_svg(picture(strategy, parts)));
-  if (!arguments.json) {
-    print("perplexity %.4f (nll %.5f) of %lld tokens\n", perplexity, nll, static_cast<long long>(arguments.n_targets));
-    return 0;
-  }
-  Json result = {{"task", "ppl"},
-                 {"strategy", strategy},
-                 {"train_len", engine.info().train_len},
-                 {"n_tokens", arguments.n_tokens},
-                 {"n_targets", arguments.n_targets},
-                 {"perplexity", perplexity},
-                 {"nll", nll},
-                 {"seconds", time.count()}};
-  for (const Part& part : parts) {
-    result["by_position"].push_back({{"from", part.from}, {"to", part.to}, {"perplexity", std::exp(part.nll)}});
-  }
-  if (arguments.window > 0) {
-    result.update({{"window", arguments.window}, {"stride", arguments.stride}, {"n_windows", windows.size()}});
-  }
-  print_json(result);
   return 0;
 }
 

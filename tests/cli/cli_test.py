@@ -371,6 +371,7 @@ class OutputTest(unittest.TestCase):
             done = run(*arguments, "--svg", "/dev/full")
             self.assertEqual(done.returncode, 1, arguments)
             self.assertEqual(done.stderr, "quire: cannot write /dev/full: No space left on device\n", arguments)
+            self.assertTrue(done.stdout, arguments)  # what was found out is not lost
 
 
 class ModelTest(unittest.TestCase):
