@@ -1,8 +1,8 @@
 #include "lib/format/gguf_export.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <numbers>
 #include <string_view>
 
@@ -23,8 +23,10 @@ double scaling_argument(const ModelConfig& config, const std::string& name, doub
   for (const char* before : {"(", ", "}) {
     const size_t at = config.rope_scaling.find(before + name + "=");
     if (at == std::string::npos) continue;
-    const size_t begin = at + std::string_view(before).size() + name.size() + 1;
-    return std::strtod(config.rope_scaling.c_str() + begin, nullptr);
+    const char* const begin = &config.rope_scaling[at + std::string_view(before).size() + name.size() + 1];
+    double value = 0;  // strtod would expect the decimal separator of the host's locale
+    std::from_chars(begin, config.rope_scaling.data() + config.rope_scaling.size(), value);
+    return value;
   }
   return otherwise;
 }

@@ -8,7 +8,8 @@
 - what others wrote is inside and hidden: no symbol that could meet a host's copy of the same library, no protobuf at all;
 - nothing that keeps the library from being unloaded (unique symbols);
 - nothing that runs when the library is opened (but for the one entry of the C runtime's own);
-- nothing that would surprise a host: no exit, no signal handlers, no writing to stdout or stderr, no OpenMP.
+- nothing that would surprise a host: no exit, no signal handlers, no writing to stdout or stderr, no OpenMP;
+- no reading of numbers by the host's locale, which may have a comma where files and expressions have a point.
 """
 
 import pathlib
@@ -22,7 +23,7 @@ NEEDED = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "ld-linux
 OF_OTHERS = re.compile(r"sentencepiece|Darts|3hwy|google|protobuf|ZSTD_|XXH")
 UNWANTED = re.compile(r"^(exit|_exit|_Exit|quick_exit|abort|atexit|on_exit|signal|sigaction|bsd_signal|setlocale|fork|system|"
                       r"printf|vprintf|puts|putchar|perror|__printf_chk|__vprintf_chk|stdout|stderr|_ZSt4cout|_ZSt4cerr|"
-                      r"_ZSt4clog|GOMP_.*|omp_.*|__kmpc_.*)$")
+                      r"_ZSt4clog|GOMP_.*|omp_.*|__kmpc_.*|strto(d|f|ld)|atof|sscanf|__isoc(99|23)_sscanf)$")
 
 
 def run(*command):
