@@ -30,7 +30,7 @@ bool goes_on() {
 }  // namespace
 
 void prepare_output() {
-  std::signal(SIGPIPE, SIG_IGN);
+  for (const int of_failed_writes : {SIGPIPE, SIGXFSZ}) std::signal(of_failed_writes, SIG_IGN);
   // What is opened next would have the number of a standard descriptor that is closed, and what is printed. Reading and
   // writing fail as before. The lowest free number is taken, so they come in order.
   for (const int standard : {0, 1, 2}) {

@@ -5,8 +5,9 @@
 
 namespace cli {
 
-// To be called first: a pipe whose reader has gone is then a write that fails, and no signal that would end the program
-// on the spot and leave its files behind; and no file takes the place of a standard output that is closed.
+// To be called first: a pipe whose reader has gone, and a limit for the size of a file, then make a write fail, and
+// send no signal that would end the program on the spot and leave its files behind; and no file takes the place of a
+// standard output that is closed.
 void prepare_output();
 // As printf. Throws std::runtime_error with the system's reason where a write fails, of this text or of earlier text.
 [[gnu::format(printf, 1, 2)]] void print(const char* format, ...);

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -336,6 +337,16 @@ class OutputTest(unittest.TestCase):
         with open("/dev/full", "wb") as full:
             for arguments in self.commands():
                 self.fails(arguments, full, "No space left on device")
+
+    def test_a_limit_for_the_size_of_files(self):
+        """Standard output stands at the limit; the other files that the commands write are shorter."""
+        most = 1 << 26
+        limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        with open(self.text.parent / "output", "wb") as output:
+            output.truncate(most)
+            output.seek(most)
+            for arguments in self.commands():
+                self.fails(arguments, output, "File too large", preexec_fn=limited)
 
     def test_a_reader_that_went_away(self):
         reader, writer = os.pipe()
