@@ -78,8 +78,15 @@ Result<std::optional<SnapshotMark>> find_footer(const ByteSource& source, int64_
   int64_t most = kFooterBytes;  // the file's last one usually is where the file ends
   for (int64_t to = end / kAlignment * kAlignment; to > begin; most = kSearchWindow) {
     window.resize(static_cast<size_t>(std::min(most, to - begin)));
+    const int64_t window_end = to;
     to -= static_cast<int64_t>(window.size());
-    QUIRE_TRY(source.read_at(to, window));
+    if (const Status read = source.read_at(to, window); !read.ok()) {
+      // Somebody who appended another snapshot may have taken it back since the source was opened.
+      const int64_t now = source.size_now();
+      if (now >= window_end) return read;
+      to = now / kAlignment * kAlignment;
+      continue;
+    }
     for (size_t at = window.size(); at > 0;) {
       at -= kAlignment;
       const auto footer = std::span(window).subspan(at, kFooterBytes);

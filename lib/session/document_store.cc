@@ -25,6 +25,7 @@ class EntrySource : public ByteSource {
   const std::string& name() const override { return file_->name(); }
   int64_t size() const override { return file_->size(); }
   Status read_at(int64_t offset, std::span<std::byte> out) const override { return file_->read_at(offset, out); }
+  int64_t size_now() const override { return file_->size_now(); }
   bool is_being_appended() const override { return file_->is_being_appended(); }
   void will_read(int64_t offset, int64_t n_bytes) const override { file_->will_read(offset, n_bytes); }
 

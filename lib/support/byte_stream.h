@@ -20,6 +20,8 @@ class ByteSource {
   virtual int64_t size() const = 0;
   // Reads exactly out.size() bytes; an end before that is an error.
   virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
+  // How many of them are there now: fewer than size() where the writing of the last ones was given up meanwhile.
+  virtual int64_t size_now() const { return size(); }
   // Whether somebody appends to them, or has since they were opened: their end may not be what it becomes.
   virtual bool is_being_appended() const { return false; }
   // A hint that these bytes will be read soon. Returns at once.

@@ -65,10 +65,14 @@ Status ReadFile::read_at(int64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
+int64_t ReadFile::size_now() const {
+  struct stat info {};
+  return ::fstat(fd_, &info) == 0 ? info.st_size : size_;
+}
+
 bool ReadFile::is_being_appended() const {
   if (::flock(fd_, LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
-  struct stat info {};
-  const bool changed = ::fstat(fd_, &info) == 0 && info.st_size != size_;
+  const bool changed = size_now() != size_;
   ::flock(fd_, LOCK_UN);
   return changed;
 }

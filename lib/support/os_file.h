@@ -28,6 +28,7 @@ class ReadFile : public ByteSource {
   int64_t size() const override { return size_; }
   int64_t modified_ns() const { return modified_ns_; }  // since 1970, when it was opened
   Status read_at(int64_t offset, std::span<std::byte> out) const override;
+  int64_t size_now() const override;
   bool is_being_appended() const override;  // by an AppendFile
   void will_read(int64_t offset, int64_t n_bytes) const override;
   // Maps the whole file read-only; the bytes live as long as this object. Second call: the same bytes.

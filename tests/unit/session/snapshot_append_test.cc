@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "lib/session/describe_snapshot.h"
+#include "lib/support/os_file.h"
 #include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/memory_streams.h"
@@ -280,6 +281,26 @@ TEST_F(AppendedSnapshots, VerifyWhileTheyAreWritten) {
   expect_ok(session->save(path_, {.progress = verify}));
   EXPECT_GT(n_seen, 0);
   expect_holds(session);
+}
+
+// Whoever opened the file while another one was behind it, which was never completed.
+TEST_F(AppendedSnapshots, AreReadWhereAnotherOneIsTakenBackMeanwhile) {
+  const auto session = make(200);
+  expect_ok(session->save(path_, {}));
+  const std::string old_whole = whole(load(path_));
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path_));
+  read(session, 40);
+  std::shared_ptr<const ByteSource> opened;
+  CancelToken cancel;
+  const auto open = [&](int64_t, int64_t) {
+    opened = take(ReadFile::open(path_));
+    if (opened->size() > size) cancel.cancel();
+  };
+  EXPECT_EQ(session->save(path_, {.cancel = &cancel, .progress = open}).code(), Code::kCancelled);
+  ASSERT_GT(opened->size(), size);
+  ASSERT_EQ(opened->size_now(), size);
+  expect_ok(verify_snapshot(opened, {}));
+  EXPECT_TRUE(whole(take(Session::load(model_, opened, {}))) == old_whole);
 }
 
 // Files that nothing may be appended to get a new one in their place.
