@@ -14,6 +14,7 @@ namespace quire {
 namespace {
 
 constexpr int kMaxAttempts = 10'000;
+constexpr size_t kMostNameBytes = 200;  // of the file's name in the temporary one's: the system takes 255 in all
 
 // The directory of a path, for the system's calls.
 std::string directory_of(const std::string& path) {
@@ -39,10 +40,12 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return Status(Code::kIo, path + " is there and is not a regular file");
   }
+  const size_t name_begin = path.rfind('/') + 1;  // 0 where there is no slash
+  const std::string begin = path.substr(0, name_begin) + path.substr(name_begin, kMostNameBytes);
   // It is there before the file, so that whatever fails afterwards leaves none.
   std::unique_ptr<OutputFile> file(new OutputFile(path, options.lasting));
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {  // another process may write the same path
-    file->temporary_ = path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    file->temporary_ = begin + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
     file->fd_ =
         ::open(file->temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, options.owner_only ? 0600 : 0666);
     if (file->fd_ >= 0 || errno != EEXIST) break;

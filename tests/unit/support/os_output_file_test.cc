@@ -24,6 +24,21 @@ size_t entries(const test::TemporaryFolder& folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder.path()), {}));
 }
 
+// The longest that a file may have.
+TEST(OutputFile, HasALongName) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file(std::string(255, 'x')), other = folder.file(std::string(254, 'x'));
+  auto file = OutputFile::create(path), second = OutputFile::create(other);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  ASSERT_TRUE((*file)->write(bytes("contents")).ok());
+  ASSERT_TRUE((*file)->commit().ok());
+  ASSERT_TRUE((*second)->commit().ok());
+  EXPECT_EQ(contents(path), "contents");
+  EXPECT_EQ(contents(other), "");
+  EXPECT_EQ(entries(folder), 2u);
+}
+
 TEST(OutputFile, AppearsWithTheCommit) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("out");
