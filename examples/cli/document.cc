@@ -111,6 +111,17 @@ std::string valid_utf8(const std::string& text) {
   return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
+Json describe_files(const std::string& path) {
+  Error error;
+  size_t needed = 0;
+  error.check(quire_model_describe_files(path.data(), path.size(), nullptr, 0, &needed, error.get()),
+              "reading " + path);
+  std::string text(needed, '\0');
+  error.check(quire_model_describe_files(path.data(), path.size(), text.data(), text.size(), &needed, error.get()),
+              "reading " + path);
+  return Json::parse(text);
+}
+
 void print_json(const Json& value) {
   print_text(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

@@ -95,18 +95,6 @@ void print_devices(const Json& all) {
   }
 }
 
-// What the files hold, without loading the model.
-Json files(const std::string& path) {
-  Error error;
-  size_t needed = 0;
-  error.check(quire_model_describe_files(path.data(), path.size(), nullptr, 0, &needed, error.get()),
-              "reading " + path);
-  std::string text(needed, '\0');
-  error.check(quire_model_describe_files(path.data(), path.size(), text.data(), text.size(), &needed, error.get()),
-              "reading " + path);
-  return Json::parse(text);
-}
-
 void print_files(const Json& found) {
   int64_t bytes = 0;
   for (const Json& tensor : found["tensors"]) {
@@ -149,7 +137,7 @@ Examples:
         throw UsageError("info needs a model, or --devices");
       }
       const Json found = arguments->devices   ? devices()
-                         : arguments->tensors ? files(arguments->model.path)
+                         : arguments->tensors ? describe_files(arguments->model.path)
                                               : facts(Engine(arguments->model));
       if (arguments->json) {
         print_json(found);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -29,9 +30,20 @@ std::vector<std::string> recipes() {
   return names;
 }
 
-int quantize(const QuantizeArguments& arguments) {
+// Whether the output would take the place of the model, or of one of the files that have its weights.
+bool is_of_model(const QuantizeArguments& arguments) {
   std::error_code ignored;
-  if (std::filesystem::equivalent(arguments.model, arguments.out, ignored)) {
+  if (!std::filesystem::exists(arguments.out, ignored)) return false;
+  if (std::filesystem::equivalent(arguments.model, arguments.out, ignored)) return true;
+  const Json found = describe_files(arguments.model);
+  for (const Json& file : found["files"]) {
+    if (std::filesystem::equivalent(file.get<std::string>(), arguments.out, ignored)) return true;
+  }
+  return false;
+}
+
+int quantize(const QuantizeArguments& arguments) {
+  if (is_of_model(arguments)) {
     throw UsageError(arguments.out + " is the model itself; what quantising takes away could not be brought back");
   }
   const CancelOnInterrupt cancel;

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,6 +259,11 @@ class UsageTest(unittest.TestCase):
         self.assertIn("1 to 1099511627776", self.assert_usage_error("plan", "--train-len", "0", "--tokens", "4"))
         self.assertIn("q4_k_m", self.assert_usage_error("quantize", "x", "y", "-t", "foo"))
         self.assertIn("is the model itself", self.assert_usage_error("quantize", OPTIONS.model, OPTIONS.model))
+        if (weights := pathlib.Path(OPTIONS.model) / "model.safetensors").is_file():
+            copy = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "model"
+            shutil.copytree(OPTIONS.model, copy)
+            self.assertIn("is the model itself", self.assert_usage_error("quantize", copy, copy / "model.safetensors"))
+            self.assertEqual((copy / "model.safetensors").read_bytes(), weights.read_bytes())
         self.assert_usage_error("eval", "needle", "-m", "x", "--tokens", "64", "--depths", "nan")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
