@@ -22,9 +22,10 @@ void check_writable(const std::string& path);
 // The text with U+FFFD for what is not UTF-8.
 std::string valid_utf8(const std::string& text);
 
-// One line on stdout. Text that is not UTF-8 (a path can be anything) is replaced, never refused.
 // What the files of a model hold, without loading it (quire_model_describe_files).
 Json describe_files(const std::string& path);
+
+// One line on stdout. Text that is not UTF-8 (a path can be anything) is replaced, never refused.
 void print_json(const Json& value);
 
 // Bytes, for people: "1.5 MiB".
