@@ -72,6 +72,14 @@ Status check_nope_layers(const ModelConfig& config) {
   return {};
 }
 
+// Files of the other architectures cannot say which layers have a window: they are refused when they are loaded.
+Status check_window(const ModelConfig& config) {
+  if (config.sliding_window == 0 || gguf_architecture(config) == "llama") return {};
+  return Status(Code::kUnsupported, "GGUF has no key for which layers of a " + gguf_architecture(config) +
+                                        " model have a sliding window; this one's is of " +
+                                        std::to_string(config.sliding_window) + " tokens");
+}
+
 }  // namespace
 
 std::string gguf_architecture(const ModelConfig& config) {
@@ -87,6 +95,7 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
     return Status(Code::kUnsupported, "GGUF has no name for the architecture " + config.architecture);
   }
   QUIRE_TRY(check_nope_layers(config));
+  QUIRE_TRY(check_window(config));
   const std::string prefix = architecture + ".";
   const auto add = [&](const char* key, int64_t value) { writer.add(prefix + key, static_cast<uint32_t>(value)); };
   writer.add("general.architecture", std::string_view(architecture));

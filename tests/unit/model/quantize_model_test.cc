@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "lib/format/gguf_files.h"
 #include "tests/unit/model/loaded_model.h"
@@ -31,15 +33,17 @@ class QuantizeModel : public testing::Test {
     return quantize_model(request);
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
+  // A copy of a golden model with other values of some keys of its config.json.
+  std::string changed(const std::string& model, const nlohmann::json& values) const {
+    std::filesystem::copy(kModels + model, file(model));
+    auto config = nlohmann::json::parse(std::ifstream(file(model + "/config.json")));
+    config.update(values);
+    std::ofstream(file(model + "/config.json")) << config.dump();
+    return file(model);
+  }
   // smollm3_yarn with the layers that do not rotate where GGUF has them: every fourth.
   std::string smollm3() const {
-    std::filesystem::copy(kModels + "smollm3_yarn", file("smollm3"));
-    std::ifstream in(file("smollm3/config.json"));
-    std::string config((std::istreambuf_iterator<char>(in)), {});
-    const std::string key = "\"no_rope_layers\"";
-    config.replace(config.find(key), key.size(), "\"not_read\"");  // what then counts is no_rope_layer_interval
-    std::ofstream(file("smollm3/config.json")) << config;
-    return file("smollm3");
+    return changed("smollm3_yarn", {{"no_rope_layers", nullptr}});  // what then counts is no_rope_layer_interval
   }
   size_t n_files() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
@@ -119,6 +123,16 @@ TEST_F(QuantizeModel, RefusesWhatItCannotWrite) {
   EXPECT_EQ(longrope.code(), Code::kUnsupported);
   EXPECT_THAT(longrope.message(), HasSubstr("RoPE scaling \"longrope\""));
   EXPECT_THAT(write(kModels + "smollm3_yarn", "q8_0", file("m.gguf")).message(), HasSubstr("which layers rotate"));
+  for (const std::string model : {"qwen2_yarn", "qwen3"}) {
+    const std::string windowed = changed(
+        model,
+        {{"use_sliding_window", true}, {"sliding_window", 16}, {"layer_types", nullptr}, {"max_window_layers", 0}});
+    const Status window = write(windowed, "q8_0", file("m.gguf"));
+    EXPECT_EQ(window.code(), Code::kUnsupported) << model;
+    EXPECT_THAT(window.message(),
+                HasSubstr("which layers of a " + model.substr(0, 5) + " model have a sliding window"));
+    std::filesystem::remove_all(windowed);
+  }
   CancelToken cancel;
   cancel.cancel();
   EXPECT_EQ(write(kModels + "text_256", "q8_0", file("m.gguf"), &cancel).code(), Code::kCancelled);
