@@ -226,9 +226,10 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     return {};
   }
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
+  // The block that needs most of them at once may come before the one after which most is held.
+  const int64_t most_full = most_chunks(strategy, request, [](const Chunks& c) { return c.full; }).full;
   const int64_t in_step =
-      std::min(chunks.full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) *
-          record +
+      std::min(most_full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) * record +
       std::min<int64_t>(chunks.narrow, 1) * narrow;
   const int64_t least = spills ? plan.representation_bytes + in_step + staging : all;
   if (least > budget) {

@@ -191,6 +191,33 @@ TEST(ModelPlan, CountsThePlacesInLowerTiers) {
   EXPECT_EQ(read().first.code(), Code::kBudget);
 }
 
+// Most bytes are held after the last block, which is shorter: more of its records are narrow. The first block has more
+// full records, all of which must be in memory at once.
+TEST(ModelPlan, CountsTheBlockThatNeedsMostAtOnce) {
+  const auto model = load("text_256");
+  MemoryRequest request;
+  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+  request.strategy = "dca(kv_chunk=16)";
+  request.n_tokens = 374;
+  request.prefill_block = 256;
+  request.old_text.after = 0;
+  request.spill = true;
+  int64_t least = 1;  // the least budget that the plan accepts
+  for (int64_t step = int64_t{1} << 24; step > 0; step /= 2) {
+    request.kv_budget_bytes = least + step - 1;
+    if (!plan_memory(model->llama->backend(), request).ok()) least += step;
+  }
+  SessionOptions options = with_strategy(request.strategy);
+  options.prefill_block = request.prefill_block;
+  options.old_text = request.old_text;
+  options.spill_directory = testing::TempDir();
+  options.kv_budget_bytes = least;
+  const auto session = make_session(model, options);
+  expect_ok(session->feed_tokens(random_tokens(*model, request.n_tokens)));
+  expect_ok(run(session).status);
+  EXPECT_LE(stats(*session).kv_bytes_peak, least);
+}
+
 // Nearly all scratch memory of a small session is RoPE tables: two where layers are without RoPE.
 TEST(ModelPlan, CountsTheTablesOfLayersWithoutRope) {
   const auto model = load("smollm3_yarn");
