@@ -13,10 +13,21 @@ int32_t eos_of(const Tokenizer& tokenizer) {
   return eos.empty() ? -1 : eos.front();
 }
 
+// Whether a template that has no token of its own behind answers writes nothing behind their end-of-sequence token.
+bool ends_answers_with_eos(const ChatTemplate& chat_template) {
+  if (!chat_template.end_of_turn().empty()) return false;
+  ChatState answered;
+  answered.begun = answered.answering = true;
+  ChatOptions silent;
+  silent.begin_answer = false;
+  const auto pieces = chat_template.write({}, silent, answered);
+  return pieces.ok() && !pieces.value().empty() && pieces.value().back().kind == ChatPiece::Kind::kEos;
+}
+
 // Whether what a template without control tokens wrote last is the end-of-sequence token behind an assistant's message.
 bool ended_a_turn(const ChatTemplate& chat_template, const ChatState& state) {
-  return chat_template.end_of_turn().empty() && state.begun && !state.answering && state.n_turns > 0 &&
-         state.n_turns % 2 == 0;
+  return state.begun && !state.answering && state.n_turns > 0 && state.n_turns % 2 == 0 &&
+         ends_answers_with_eos(chat_template);
 }
 
 // The id of a control or added token by its text; -1: none, or one that ordinary text becomes, too.

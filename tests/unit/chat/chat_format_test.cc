@@ -113,6 +113,20 @@ TEST(ChatFormat, EachTurnBeginsWithADummyPrefixWhereItsMarkIsText) {
   }
 }
 
+// Mistral v0.1 writes a space behind </s>, also where that is the last message of a call: the next one adds none.
+TEST(ChatFormat, ASpaceBehindAnAnswerIsWrittenOnce) {
+  const auto tokenizer = chat_tokenizer({"\xE2\x96\x81["}, PieceType::kNormal);
+  const std::vector<ChatMessage> messages = {{"user", "one"}, {"assistant", "two"}, {"user", "three"}};
+  const auto format = ChatFormat::make(named("mistral-v0.1"), *tokenizer).value();
+  ChatState whole_state, state;
+  const Ids whole = format->encode(messages, {}, true, whole_state).value();
+  Ids parts = format->encode(std::span(messages).first(2), {}, true, state).value();
+  const Ids last = format->encode(std::span(messages).last(1), {}, false, state).value();
+  parts.insert(parts.end(), last.begin(), last.end());
+  EXPECT_THAT(text_of(*tokenizer, whole), HasSubstr("</s> [INST] three"));
+  EXPECT_EQ(text_of(*tokenizer, parts), text_of(*tokenizer, whole));
+}
+
 TEST(ChatFormat, LookAlikesInMessagesStayText) {
   const auto tokenizer = chat_tokenizer();
   for (const std::string& name : template_names()) {
