@@ -51,7 +51,7 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       narrow_bytes_(options.old.narrows() ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry_)) : 0),
       residency_(options.residency ? options.residency : std::make_shared<Residency>()),
       account_(backend.has_own_memory() ? "of device memory" : "of memory", options.budget_bytes, residency_->budget()),
-      user_(backend, account_, tiers_.all, std::max(record_bytes_, narrow_bytes_)),
+      user_(backend, account_, tiers_.all, staging_bytes()),
       table_(n_layers),
       selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
       prefixes_(options.prefixes, options.prefix_root),
@@ -208,10 +208,10 @@ Status ChunkStore::reserve_entries(int64_t first, int64_t n) {
 }
 
 Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing, int64_t n_tokens) const {
-  int64_t bytes = in_step + record_bytes_;  // and the staging buffer
+  int64_t bytes = in_step + staging_bytes();
   if (!writes_to_tier()) {
     bytes = fixed_bytes_ + missing;
-    if (spills()) bytes += 2 * record_bytes_;  // one of the snapshot's at a time, and the staging buffer
+    if (spills()) bytes += 2 * staging_bytes();  // one of the snapshot's records at a time, too
   }
   if (options_.cache) {
     // Records that can leave memory are better in it.

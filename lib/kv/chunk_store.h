@@ -17,6 +17,7 @@
 // tier.h (where else they are), selection_state.h, tier_budget.h, store_snapshot.h. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -319,6 +320,8 @@ class ChunkStore {
   static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return tiers_.n_full > 0; }
   const KvGeometry& geometry(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_geometry_ : geometry_; }
+  // Of the buffer that records go through; of small heads, narrow ones with their scales are the larger ones.
+  int64_t staging_bytes() const { return std::max(record_bytes_, narrow_bytes_); }
   int64_t bytes_of(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_bytes_ : record_bytes_; }
   int64_t bytes_in(size_t tier) const;
   TierRows rows_of(size_t tier, int64_t n_held = 0) const;

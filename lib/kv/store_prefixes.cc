@@ -223,7 +223,7 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
 }
 
 int64_t ChunkStore::bytes_beside() const {
-  return selection_.bytes() + (spills() ? record_bytes_ - Residency::staging_left(user_) : 0);
+  return selection_.bytes() + (spills() ? staging_bytes() - Residency::staging_left(user_) : 0);
 }
 
 Status ChunkStore::adopt_selection(int64_t first, int64_t end, PrefixPages pages) {

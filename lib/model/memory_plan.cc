@@ -204,11 +204,11 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     }
     plan.compressed_bytes = needed;
   }
-  // Beside a lower tier, records pass through a staging buffer of one record.
+  // Beside a lower tier, records pass through a staging buffer of one record, of the larger ones.
   const bool on_device = backend.has_own_memory();
   const bool below_host = compresses || request.spill;
   const bool spills = on_device || below_host;
-  const int64_t staging = spills ? record : 0;
+  const int64_t staging = spills ? std::max(record, narrow) : 0;
   const int64_t budget = first_budget(backend, request, plan);
   const bool fits = budget == 0 || all + staging <= budget;
   if (!on_device) QUIRE_TRY(count_places(held, request, fits, plan));

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "lib/model/memory_plan.h"
+#include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -216,6 +221,32 @@ TEST(ModelPlan, CountsTheBlockThatNeedsMostAtOnce) {
   expect_ok(session->feed_tokens(random_tokens(*model, request.n_tokens)));
   expect_ok(run(session).status);
   EXPECT_LE(stats(*session).kv_bytes_peak, least);
+}
+
+// Of a model with small heads the narrow records are the larger ones: each head's values have a scale of their own.
+TEST(ModelPlan, CountsTheStagingBufferOfTheLargerRecords) {
+  const TemporaryFolder folder;
+  MemoryRequest request;
+  request.path = folder.file("small_heads");
+  std::filesystem::copy(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256", request.path);
+  auto config = nlohmann::json::parse(std::ifstream(request.path + "/config.json"));
+  config.update(
+      {{"num_attention_heads", 16}, {"num_key_value_heads", 8}, {"head_dim", 6}});  // tensors of the same shapes
+  std::ofstream(request.path + "/config.json") << config.dump();
+  ModelLoadOptions loading;
+  loading.device = "cpu";
+  const auto model = take(load_model(make_runtime({}), request.path, loading));
+  request.strategy = "full(kv_chunk=16)";
+  request.n_tokens = 100;
+  request.old_text = {.type = ElementType::kInt4, .after = 0};
+  request.spill = true;
+  SessionOptions options = with_strategy(request.strategy);
+  options.old_text = request.old_text;
+  options.spill_directory = testing::TempDir();
+  const auto session = make_session(model, options);
+  expect_ok(session->feed_tokens(random_tokens(*model, request.n_tokens)));
+  expect_ok(run(session).status);
+  EXPECT_EQ(take(plan_memory(model->llama->backend(), request)).kv_bytes, stats(*session).kv_bytes_peak);
 }
 
 // Nearly all scratch memory of a small session is RoPE tables: two where layers are without RoPE.
