@@ -1,4 +1,5 @@
-// How races are found (emulation/races.h): in kernels that are compiled as those of gpu_races_test are.
+// How races and accesses that no GPU allows are found (emulation/races.h): in kernels that are compiled as those of
+// gpu_races_test are.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 
 #include "kernels/cuda/device.h"
 #include "tests/gpu/emulation/block.h"
+#include "tests/gpu/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -15,11 +17,13 @@ using cuda::kWholeWarp;
 using testing::HasSubstr;
 
 // Message of the fault that a kernel ends with; empty: none.
-std::string fault_of(unsigned n_threads, const std::function<void(float* shared)>& kernel, unsigned n_blocks = 1) {
+std::string fault_of(unsigned n_threads, const std::function<void(float* shared)>& kernel, unsigned n_blocks = 1,
+                     const emulation::Reach& reach = {}) {
   emulation::set_launch_options({});
   try {
-    emulation::launch({n_blocks, 1, 1}, {n_threads, 1, 1}, 1024,
-                      [&] { kernel(reinterpret_cast<float*>(emulation::shared_memory())); });
+    emulation::launch(
+        {n_blocks, 1, 1}, {n_threads, 1, 1}, 1024,
+        [&] { kernel(reinterpret_cast<float*>(emulation::shared_memory())); }, reach);
   } catch (const emulation::Fault& fault) {
     return fault.what();
   }
@@ -129,6 +133,46 @@ TEST(Races, AreThoseOfCopiesAndVectorsToo) {
                          cuda::load_16(shared + threadIdx.x % 4 * 4, own);
                        }),
               kIsRace);
+}
+
+// ---- what else is asked of an access
+
+TEST(Accesses, AreOfMemoryThatTheLaunchReaches) {
+  std::vector<float> memory(64), other(64);
+  const auto reach = [&](const void* p, size_t) { return p < other.data() || p >= other.data() + other.size(); };
+  const auto copy = [&](const float* from, float* to) {
+    return fault_of(
+        64, [=](float*) { to[threadIdx.x] = 2 * from[threadIdx.x]; }, 1, reach);
+  };
+  EXPECT_EQ(copy(memory.data(), memory.data()), "");
+  EXPECT_THAT(copy(other.data(), memory.data()), HasSubstr("memory that the device cannot reach"));
+  EXPECT_THAT(copy(memory.data(), other.data()), HasSubstr("memory that the device cannot reach"));
+}
+
+TEST(Accesses, AreOfTheDevicesMemoryOrOfPinnedMemory) {
+  emulation::set_launch_options({});
+  const cuda::DeviceApi& api = test_device();
+  cuda::Stream stream = nullptr;  // of its own, as what fails on a stream ends it
+  ASSERT_EQ(api.create_stream(&stream), 0);
+  const auto scale = [&](float* x) {
+    const int queued = api.scale_rows(stream, {x, 8, ElementType::kF32}, 4, 8, 2.0f);
+    return queued != 0 ? queued : api.finish_stream(stream);
+  };
+  Shared<float> pinned(32, 1.0f);
+  EXPECT_EQ(scale(pinned.data()), 0);
+  EXPECT_EQ(pinned[31], 2);
+  std::vector<float> plain(32, 1.0f);
+  EXPECT_NE(scale(plain.data()), 0);
+  (void)api.destroy_stream(stream);
+}
+
+TEST(Accesses, OfANumberAreAtMultiplesOfItsSize) {
+  alignas(8) char memory[16] = {};
+  const auto write = [&](size_t at) {
+    return fault_of(1, [&, at](float*) { *reinterpret_cast<double*>(memory + at) = 1; });
+  };
+  EXPECT_EQ(write(8), "");
+  EXPECT_THAT(write(4), HasSubstr("a misaligned access"));
 }
 
 }  // namespace

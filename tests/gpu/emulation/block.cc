@@ -69,7 +69,8 @@ struct Thread {
 
 class Block {
  public:
-  Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, LaunchHistory& history);
+  Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, const Reach& reach,
+        LaunchHistory& history);
   // Throws Fault.
   void run(Index3 index, std::mt19937_64& random);
 
@@ -84,8 +85,8 @@ class Block {
                     const std::function<void(Slots&, unsigned)>& finish);
   [[noreturn]] void fail(const char* what, const char* more = "");
   void accessed(const void* memory, size_t bytes, Access access);
-  // The first product of a launch. Its operands are kept in memory that is not the device's.
-  void begin_product() { has_products_ = true; }
+  // The first products of a launch. Their operands are kept in memory that is not the device's.
+  void begin_products() { has_products_ = true; }
 
  private:
   int warp() const { return current_->number / kWarp; }
@@ -96,6 +97,7 @@ class Block {
 
   const Index3 grid_, size_;
   const std::function<void()>& kernel_;
+  const Reach& reach_;
   const std::function<void()> body_;
   Index3 index_;
   std::vector<Thread> threads_;
@@ -115,12 +117,15 @@ class Block {
   std::vector<ByteHistory> shared_history_;  // by byte, where accesses are told
   LaunchHistory& launch_history_;
   bool has_products_ = false;
+  bool is_no_kernel_ = false;  // what runs now and may tell of accesses, too
 };
 
-Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, LaunchHistory& history)
+Block::Block(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& body, const Reach& reach,
+             LaunchHistory& history)
     : grid_(grid),
       size_(size),
       kernel_(body),
+      reach_(reach),
       body_([this] { thread_body(); }),
       threads_(size.x * size.y * size.z),
       order_(threads_.size()),
@@ -156,6 +161,7 @@ void Block::thread_body() {
 
 // The threads stop where they are: run() sees the fault.
 void Block::fail(const char* what, const char* more) {
+  is_no_kernel_ = true;
   const auto text = [](const Index3& i) {
     return "(" + std::to_string(i.x) + ", " + std::to_string(i.y) + ", " + std::to_string(i.z) + ")";
   };
@@ -190,6 +196,7 @@ void Block::run_ahead() {
 
 void Block::run(Index3 index, std::mt19937_64& random) {
   running = this;
+  is_no_kernel_ = false;
   index_ = index;
   n_live_ = static_cast<int>(threads_.size());
   std::ranges::fill(ended_, 0u);
@@ -277,9 +284,16 @@ void Block::accessed(const void* memory, size_t bytes, Access access) {
     return reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(begin) < n;
   };
   const bool is_shared = is_in(shared_.get(), shared_bytes_);
-  const bool is_own =
-      current_->fiber.has_on_stack(memory) || is_in(meetings_.data(), meetings_.size() * sizeof(Meeting));
-  if (!is_shared && (is_own || has_products_)) return;
+  const bool is_own = current_->fiber.has_on_stack(memory) ||
+                      is_in(meetings_.data(), meetings_.size() * sizeof(Meeting)) ||
+                      is_in(threads_.data(), threads_.size() * sizeof(Thread)) || is_in(this, sizeof *this);
+  if (is_no_kernel_ || (!is_shared && (is_own || has_products_))) return;
+  if (!is_shared && reach_) {
+    is_no_kernel_ = true;
+    const bool reached = reach_(memory, bytes);
+    is_no_kernel_ = false;
+    if (!reached) fail("memory that the device cannot reach");
+  }
   const auto* const first = static_cast<const unsigned char*>(memory);
   const Moment now{index_.x + grid_.x * (index_.y + grid_.y * index_.z), current_->number, current_->barriers,
                    current_->meetings};
@@ -304,7 +318,7 @@ void Block::accessed(const void* memory, size_t bytes, Access access) {
 
 void set_launch_options(const LaunchOptions& options) { launch_options = options; }
 
-void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body) {
+void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body, const Reach& reach) {
   const unsigned total = grid.x * grid.y * grid.z;
   std::atomic<unsigned> next = 0;
   std::mutex mutex;
@@ -312,7 +326,7 @@ void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<
   LaunchHistory history;
   const auto work = [&] {
     try {
-      Block runner(grid, block, shared_bytes, body, history);
+      Block runner(grid, block, shared_bytes, body, reach, history);
       std::mt19937_64 random(launch_options.seed);
       for (unsigned i; (i = next++) < total;) {
         runner.run({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, random);
@@ -352,6 +366,12 @@ void accessed(const void* memory, size_t bytes, Access access) {
   if (running != nullptr && accesses_are_told()) running->accessed(memory, bytes, access);
 }
 
+void accessed_as_one(const void* memory, size_t bytes, Access access) {
+  if (running == nullptr || !accesses_are_told()) return;
+  if (reinterpret_cast<uintptr_t>(memory) % bytes != 0) running->fail("a misaligned access");
+  running->accessed(memory, bytes, access);
+}
+
 void copy_async(void* target, const void* source, int bytes, bool whole) {
   const auto misaligned = [&](const void* p) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0;
@@ -385,11 +405,13 @@ void wait_for_copies(size_t but_the_last) {
   }
 }
 
-void begin_products() { running->thread().may_begin = true; }
+void begin_products() {
+  running->begin_products();
+  running->thread().may_begin = true;
+}
 
 void begin_product(float* sums, size_t n, std::function<void(float*)> add) {
   Thread& self = running->thread();
-  running->begin_product();
   if (!self.may_begin) fail("a product that begin_products() does not precede");
   if (!self.shown) fail("a product of what was not shown to products");
   if (!self.sums.contains(sums)) {

@@ -7,7 +7,8 @@
 // - Threads run in the order of the schedule. Each order is one that a GPU may take.
 // - Lanes of a warp that meet in different collectives, a shuffle from a lane that takes no part, misaligned copies,
 //   copies that nobody waits for, and barriers that some threads never reach end the launch with an error.
-// - Code that is compiled with -fsanitize=thread may have no races, whether or not an order shows them (races.h).
+// - Code that is compiled with -fsanitize=thread may have no races, whether or not an order shows them (races.h), may
+//   touch nothing that the launch cannot reach, and no number at an address that is no multiple of its size.
 // What it cannot show: missing fences between blocks, wrong text of inline PTX, speed.
 #pragma once
 
@@ -53,8 +54,13 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Runs body once for each thread of the grid. Throws Fault; what the kernel wrote is undefined then.
-void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body);
+// Whether a kernel can reach all of this memory, beside that of its blocks and threads. Threads of the OS call it
+// together.
+using Reach = std::function<bool(const void* memory, size_t bytes)>;
+
+// Runs body once for each thread of the grid. reach: empty: all there is. Throws Fault; what the kernel wrote is
+// undefined then.
+void launch(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body, const Reach& reach = {});
 
 // ---- for the thread that runs (of a kernel)
 

@@ -75,10 +75,11 @@ bool LaunchHistory::races(const void* byte, const Moment& now, Access access, Mo
 
 using quire::emulation::Access;
 using quire::emulation::accessed;
+using quire::emulation::accessed_as_one;
 
 #define QUIRE_ACCESSES(bytes)                                                         \
-  void __tsan_read##bytes(void* p) { accessed(p, bytes, Access::kRead); }             \
-  void __tsan_write##bytes(void* p) { accessed(p, bytes, Access::kWrite); }           \
+  void __tsan_read##bytes(void* p) { accessed_as_one(p, bytes, Access::kRead); }      \
+  void __tsan_write##bytes(void* p) { accessed_as_one(p, bytes, Access::kWrite); }    \
   void __tsan_unaligned_read##bytes(void* p) { accessed(p, bytes, Access::kRead); }   \
   void __tsan_unaligned_write##bytes(void* p) { accessed(p, bytes, Access::kWrite); } \
   void __tsan_volatile_read##bytes(void* p) { accessed(p, bytes, Access::kRead); }    \

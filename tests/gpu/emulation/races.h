@@ -20,8 +20,11 @@ bool accesses_are_told();
 
 enum class Access { kRead, kWrite, kAtomic };
 
-// Of the thread that runs (block.h); for the hooks. Ends the launch with a Fault where it is a race.
+// Of the thread that runs (block.h); for the hooks. Ends the launch with a Fault where it is a race, or where the
+// kernel cannot reach the memory.
 void accessed(const void* memory, size_t bytes, Access access);
+// The same of a number, which an instruction reads or writes as one: it lies at a multiple of its size.
+void accessed_as_one(const void* memory, size_t bytes, Access access);
 
 // A thread at a time of its life.
 struct Moment {

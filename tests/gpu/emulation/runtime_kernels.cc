@@ -1,4 +1,6 @@
 // Launches of kernels of the emulated CUDA runtime.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -8,6 +10,12 @@
 
 namespace quire::emulation {
 namespace {
+
+// Of the program or a library, as nvcc puts a kernel's constants into the device's code.
+bool is_constant(const void* memory) {
+  Dl_info where;
+  return dladdr(memory, &where) != 0;
+}
 
 bool is_possible(dim3 grid, dim3 block) {
   constexpr unsigned kMostBlocks = 0x7fffffff, kMostBlocksBeside = 65535;
@@ -43,9 +51,18 @@ KernelCall::KernelCall(const void* function, const Kernel& kernel, dim3 grid, di
 cudaError_t KernelCall::run() const {
   std::vector<const void*> values;
   for (const size_t offset : offsets_) values.push_back(reinterpret_cast<const char*>(bytes_.data()) + offset);
+  // Threads of the OS that run blocks look at what there is of memory while this one, which waits for them, keeps it
+  // as it is.
+  const auto reaches = [&](const void* memory, size_t bytes) {
+    const auto is_in = [&](const void* first, const void* end) { return first <= memory && memory < end; };
+    return lies_in(state().device[device_], memory, bytes) || lies_in(state().host, memory, bytes) ||
+           is_in(bytes_.data(), bytes_.data() + bytes_.size()) || is_in(values.data(), values.data() + values.size()) ||
+           is_constant(memory);
+  };
   try {
-    launch({grid_.x, grid_.y, grid_.z}, {block_.x, block_.y, block_.z}, shared_bytes_,
-           [&] { kernel_.call(function_, values.data()); });
+    launch(
+        {grid_.x, grid_.y, grid_.z}, {block_.x, block_.y, block_.z}, shared_bytes_,
+        [&] { kernel_.call(function_, values.data()); }, reaches);
     return cudaSuccess;
   } catch (const Fault& fault) {
     std::fprintf(stderr, "emulated device: %s\n", fault.what());
