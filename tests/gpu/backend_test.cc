@@ -9,6 +9,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <tuple>
 
 #include "lib/support/quantization.h"
@@ -599,6 +600,25 @@ TEST(CudaQueue, ManySmallUploadsAreOneLaunch) {
   Device::check(device.backend->upload_all(*device.queue, {}));
   EXPECT_EQ(counted(), (std::array<int64_t, 3>{0, 0, 0}));
   EXPECT_EQ(device.read(*buffer), expected);
+}
+
+// A thread that has used no device has none again when it leaves them, and may come back.
+TEST(CudaBackend, AThreadThatLeavesTheDevicesHasWhatItHadBefore) {
+  const cuda::DeviceApi& api = test_device();
+  std::thread([&api] {
+    void *before = &before, *during = nullptr, *afterwards = nullptr, *again = nullptr;
+    ASSERT_EQ(api.get_context(&before), 0);
+    EXPECT_EQ(before, nullptr);
+    for (void** const place : {&during, &again}) {
+      ASSERT_EQ(api.use_device(0), 0);
+      ASSERT_EQ(api.get_context(place), 0);
+      EXPECT_NE(*place, nullptr);
+      ASSERT_EQ(api.leave_devices(before), 0);
+      ASSERT_EQ(api.get_context(&afterwards), 0);
+      EXPECT_EQ(afterwards, before);
+    }
+    EXPECT_EQ(again, during);
+  }).join();
 }
 
 // ---- failures of the CUDA runtime
