@@ -138,6 +138,10 @@ class Models(WithModel):
         self.assertTrue(tokenizer.render_chat(messages, template="qwen3", thinking=False).endswith("</think>\n\n"))
         self.assertTrue(tokenizer.render_chat(messages, template="qwen3", answer=False).endswith("<|im_end|>\n"))
         ids = tokenizer.encode_chat(messages, template="llama2")
+        named = [{"role": role, "content": text} for role, text in messages]
+        self.assertEqual(tokenizer.encode_chat(named, template="llama2"), ids)
+        with self.assertRaisesRegex(KeyError, "content"):
+            tokenizer.encode_chat([{"role": "user", "text": "one"}], template="llama2")
         self.assertFalse(any(map(tokenizer.is_eos, ids)))
         with self.model.session() as session:
             session.feed_messages(messages, template="llama2")
@@ -162,6 +166,11 @@ class Models(WithModel):
                 self.assertEqual(caught.exception.status, status)
         self.assertEqual(self.runtime.describe_strategy(MODEL, expected_tokens=5000),
                          self.model.describe_strategy(expected_tokens=5000))
+        golden = os.path.join(os.path.dirname(__file__), "..", "golden")
+        beacon = {"path": os.path.join(golden, "models", "text_256"), "beacon": os.path.join(golden, "beacon", "plugin")}
+        self.runtime.check(**beacon, strategy="beacon(ratio=2)", kv_type="f32", device="cpu")
+        self.assertIn("beacon(", self.runtime.describe_strategy(**beacon, strategy="beacon(ratio=2)"))
+        self.assertGreater(self.runtime.plan_memory(**beacon, n_tokens=100, strategy="beacon(ratio=2)")["kv_host_bytes"], 0)
         plan = self.runtime.plan_memory(MODEL, 1000, "dca")
         self.assertGreater(plan["kv_host_bytes"], 0)
         self.assertEqual((plan["kv_file_bytes"], plan["kv_device_bytes"]), (0, 0))

@@ -15,7 +15,8 @@ def right(runtime: quire.Runtime, cancel: quire.Cancel) -> Tuple[str, int]:
     model: quire.Model = runtime.load("folder", weight_type="q8_0", progress=lambda done, total: None, cancel=cancel)
     with model.session("dca", kv_type="f16", kv_host_budget_bytes=1 << 20) as session:
         session.feed("text", labels=[(0, 4, 7)])
-        session.feed_messages([("user", "Hello")], template="llama2")
+        session.feed_messages([("user", "Hello"), {"role": "user", "content": "Again"}], template="llama2")
+        runtime.plan_memory("folder", 1000, "beacon", beacon="plug_in", kv_type="f16")
         with session.stream(10, temperature=0.7, stop=["."], samplers=[("top_k", {"n": 4})]) as stream:
             for event in stream:
                 text: str = event.text

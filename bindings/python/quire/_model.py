@@ -6,10 +6,10 @@ from ctypes import byref, c_int32, c_size_t
 from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _ffi
-from ._arguments import _chat, _session_options
-from ._calls import _Handle, _Watched, _array, _call, _choice, _fields, _ids, _info, _options, _pairs, _path, _text
+from ._arguments import _chat, _model_options, _session_options
+from ._calls import _Handle, _Watched, _call, _fields, _ids, _info, _options, _path, _text
 from ._library import lib
-from ._names import ACTIVATIONS, LOADS, TYPES
+from ._names import TYPES
 from ._session import Session
 from ._types import ChatOptions, File, Info, Infos, Messages, Path, Progress, SessionOptions
 
@@ -27,19 +27,9 @@ class Model(_Handle):
                  cancel: Optional[Cancel] = None, progress: Optional[Progress] = None,
                  merge: Sequence[Union[Path, Tuple[Path, float]]] = (), beacon: Optional[Path] = None,
                  device: str = "auto", activations: str = "default", packed_directory: Optional[Path] = None) -> None:
-        merged = [(_path(source), scale) for source, scale in _pairs(merge)]
-        sources = _array(_ffi.AdapterSource, [(source, len(source), scale) for source, scale in merged])
-        device = device.encode()
-        beacon = _path(beacon) if beacon is not None else None
-        packed = _path(packed_directory) if packed_directory is not None else None
         path = _path(path)
         with _Watched(progress, cancel) as watched:
-            options = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                               weight_type=_choice("weight_type", weight_type, TYPES),
-                               activation_type=_choice("activations", activations, ACTIVATIONS), beacon_path=beacon,
-                               beacon_path_len=len(beacon or b""), device=device, device_len=len(device),
-                               packed_directory=packed, packed_directory_len=len(packed or b""),
-                               merge=sources if len(sources) else None, n_merge=len(sources), **watched)
+            options = _model_options(weight_type, load, merge, beacon, device, activations, packed_directory, **watched)
             self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
 
     @property

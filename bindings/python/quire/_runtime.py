@@ -10,12 +10,12 @@ from ctypes import byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import _ffi
-from ._arguments import _session_options
+from ._arguments import MODEL_OPTIONS, _model_options, _session_options
 from ._calls import QuireError, _Handle, _call, _choice, _fields, _options, _path, _text
 from ._library import lib
 from ._model import Model, Tokenizer
-from ._names import ACTIVATIONS, DEVICE_KINDS, LOADS, LOG_LEVEL_NAMES, LOG_LEVELS, TYPES
-from ._types import Budgets, Info, Infos, Path, Progress, SessionOptions
+from ._names import DEVICE_KINDS, LOG_LEVEL_NAMES, LOG_LEVELS
+from ._types import Budgets, Info, Infos, Path, PlanOptions, Progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,31 +111,22 @@ class Runtime(_Handle):
         """The tokenizer of a model directory, a tokenizer.model, a tokenizer.json or a GGUF file; no weights."""
         return Tokenizer(self, path)
 
-    def plan_memory(self, path: Path, n_tokens: int, strategy: str = "full", weight_type: str = "default",
-                    load: str = "default", activations: str = "default", packed_directory: Optional[Path] = None,
-                    **options: Unpack[SessionOptions]) -> Info:
-        """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: Session's."""
+    def plan_memory(self, path: Path, n_tokens: int, strategy: str = "full", **options: Unpack[PlanOptions]) -> Info:
+        """quire_memory_plan as a dict: what the model and a session of n_tokens would take. options: of both."""
         plan = _options(_ffi.MemoryPlan)
-        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, weight_type, load, activations, packed_directory, **options),
-              n_tokens, byref(plan))
+        _call(lib.quire_runtime_plan_memory, *self._planned(path, strategy, **options), n_tokens, byref(plan))
         return _fields(plan)
 
-    def check(self, path: Path, strategy: str = "full", **options: Unpack[SessionOptions]) -> None:
-        """Raises what a Session(model, strategy, **options) would raise for the model in `path`; loads nothing."""
+    def check(self, path: Path, strategy: str = "full", **options: Unpack[PlanOptions]) -> None:
+        """Raises what such a Session would raise for the model in `path`; loads nothing. options: of both."""
         _call(lib.quire_runtime_check_session, *self._planned(path, strategy, **options))
 
-    def describe_strategy(self, path: Path, strategy: str = "auto", **options: Unpack[SessionOptions]) -> str:
-        """The canonical strategy that such a session would have; loads nothing."""
+    def describe_strategy(self, path: Path, strategy: str = "auto", **options: Unpack[PlanOptions]) -> str:
+        """The canonical strategy that such a Session would have; loads nothing. options: of model and session."""
         return _text(lib.quire_runtime_describe_strategy, *self._planned(path, strategy, **options)).decode()
 
-    def _planned(self, path: Path, strategy: str, weight_type: str = "default", load: str = "default",
-                 activations: str = "default", packed_directory: Optional[Path] = None,
-                 **options: Unpack[SessionOptions]) -> Tuple[Any, ...]:
-        packed = _path(packed_directory) if packed_directory is not None else None
-        model = _options(_ffi.ModelOptions, load=_choice("load", load, LOADS),
-                         activation_type=_choice("activations", activations, ACTIVATIONS),
-                         weight_type=_choice("weight_type", weight_type, TYPES), packed_directory=packed,
-                         packed_directory_len=len(packed or b""))
+    def _planned(self, path: Path, strategy: str, **options: Any) -> Tuple[Any, ...]:
+        model = _model_options(**{name: options.pop(name) for name in MODEL_OPTIONS if name in options})
         path = _path(path)
         return self._handle, path, len(path), byref(model), byref(_session_options(strategy, **options))
 

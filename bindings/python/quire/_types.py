@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, BinaryIO, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 File = Union[Path, BinaryIO]  # a path, or an object with read() and seek(), or with write()
 Progress = Callable[[int, int], object]  # of what is done and of all, in bytes
-Messages = Iterable[Tuple[str, str]]  # (role, text)
+Message = Union[Tuple[str, str], Mapping[str, str]]  # (role, text), or {"role": role, "content": text}
+Messages = Iterable[Message]
 Labels = Sequence[Tuple[int, int, int]]  # (begin, end, id), in bytes of the text
 Sampler = Tuple[str, Dict[str, Any]]  # (kind, fields of quire_sampler)
 Info = Dict[str, Any]  # the fields of a struct of quire.h
@@ -36,6 +37,22 @@ class SessionOptions(Budgets, total=False):
     kv_file_directory: Path
     adapters: Sequence[Any]  # each an Adapter or (Adapter, scale)
     prefix_reuse: bool
+
+
+class ModelOptions(TypedDict, total=False):
+    """Of quire_model_options, but for what watches the loading."""
+
+    weight_type: str
+    load: str
+    merge: Sequence[Union[Path, Tuple[Path, float]]]
+    beacon: Optional[Path]
+    device: str
+    activations: str
+    packed_directory: Optional[Path]
+
+
+class PlanOptions(ModelOptions, SessionOptions, total=False):
+    """Of a model that is not loaded, and of a session of its."""
 
 
 class ChatOptions(TypedDict, total=False):
