@@ -42,10 +42,6 @@ Status CallbackSink::set(const quire_snapshot_writer* writer) {
   return {};
 }
 
-CallbackSink::~CallbackSink() {
-  if (called_ && !committed_ && writer_.abort) writer_.abort(writer_.user_data);
-}
-
 Status CallbackSink::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     called_ = true;
@@ -62,8 +58,11 @@ Status CallbackSink::commit() {
   called_ = true;
   quire_error err{};
   if (writer_.commit && writer_.commit(writer_.user_data, &err) < 0) return failed("commit", name_, err);
-  committed_ = true;
   return {};
+}
+
+void CallbackSink::give_up() {
+  if (called_ && writer_.abort) writer_.abort(writer_.user_data);
 }
 
 // ---- reading

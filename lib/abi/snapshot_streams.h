@@ -8,21 +8,20 @@
 
 namespace quire::abi {
 
-// The caller's quire_snapshot_writer. What was written and not committed is aborted when this goes.
+// The caller's quire_snapshot_writer.
 class CallbackSink : public ByteSink {
  public:
   // Before anything else. kInvalidArgument.
   Status set(const quire_snapshot_writer* writer);
-  ~CallbackSink() override;
   Status write(std::span<const std::byte> bytes) override;
   Status barrier() override { return {}; }  // the caller commits all at once
   Status commit() override;
+  void give_up() override;  // calls `abort`, if anything else was called
 
  private:
   quire_snapshot_writer writer_{};
   std::string name_;
   bool called_ = false;
-  bool committed_ = false;
 };
 
 // The caller's quire_snapshot_reader.

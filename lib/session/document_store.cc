@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "lib/session/describe_snapshot.h"
@@ -103,8 +104,12 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
   StorableText text;
   QUIRE_TRY(session.storable_text(&text));
   std::shared_ptr<Session> part;
+  std::optional<Session::Work> turn;
   if (!text.is_all && !text.tokens.empty()) {
     QUIRE_ASSIGN(part, session.fork());
+    // Saving the part is work on the session too: who closes that waits for the host's callbacks.
+    QUIRE_ASSIGN(Session::Work work, session.begin_work());
+    turn.emplace(std::move(work));
     QUIRE_TRY(part->truncate(static_cast<int64_t>(text.tokens.size())));
     QUIRE_TRY(part->storable_text(&text));
   }

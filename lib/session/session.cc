@@ -198,7 +198,7 @@ Status Session::stats(SessionStats* stats) const {
 
 // ---- the session's stream
 
-Result<Session::Work> Session::begin_opening() {
+Result<Session::Work> Session::begin_work() {
   QUIRE_TRY(begin_call());
   return Work(*this);
 }

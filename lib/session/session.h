@@ -106,7 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Writes the session to a file, which has the whole snapshot afterwards or stays as it is (session_snapshot.cc).
   // Where the file holds the session's past, what is new is appended.
   Status save(const std::string& path, const SaveControl& control) const;
-  // Writes all of the session. Errors of the sink.
+  // Writes all of the session, or has the sink give up. Errors of the sink.
   Status save_to(ByteSink& sink, const SaveControl& control) const;
   // For benchmarks: an empty session then stands as if it had read n_tokens (> 0) random tokens, but for the last one's
   // keys. See quire_session_fill_random.
@@ -157,7 +157,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // What a call returns that ended with `status`: kClosed, if a close cancelled it.
   Status unless_closed(Status status) const;
 
-  // ---- for the session's stream
+  // ---- for the session's stream, and for stores
 
   // What one step added to the statistics.
   struct StepCost {
@@ -190,9 +190,9 @@ class Session : public std::enable_shared_from_this<Session> {
    private:
     Session* session_;  // null: the turn was given back
   };
-  // For opening a stream. Waits for the end of another call, or of a stream whose last handle was released. kBusy: a
-  // stream is open; kClosed.
-  Result<Work> begin_opening();
+  // For opening a stream, and for work elsewhere that a close of the session waits for. Waits for the end of another
+  // call, or of a stream whose last handle was released. kBusy: a stream is open; kClosed.
+  Result<Work> begin_work();
   // For a step of the open stream: the turn is free between its steps.
   Work begin_step();
   // The first of the undelivered tokens became part of the session.
@@ -246,7 +246,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void note_saved(const SnapshotMark& mark) const QUIRE_REQUIRES(turn_);
   Status restore(const SnapshotIndex& index, SavedText saved, const SnapshotMark& mark);
 
-  // Takes the turn; see begin_opening().
+  // Takes the turn; see begin_work().
   Status begin_call() const QUIRE_EXCLUDES(mutex_);
   void end_call() const QUIRE_EXCLUDES(mutex_);
   // What any thread may ask becomes what the holder of the turn has made.

@@ -134,8 +134,17 @@ Status Session::save(const std::string& path, const SaveControl& control) const 
 Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
+  // While this call has the turn: who closes the session waits for all that the sink does.
+  struct GiveUp {
+    ByteSink* sink;
+    ~GiveUp() {
+      if (sink) sink->give_up();
+    }
+  } failed{&sink};
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink, snapshot_version(options_)));
-  return unless_closed(write_snapshot(*writer, nullptr, control));
+  QUIRE_TRY(unless_closed(write_snapshot(*writer, nullptr, control)));
+  failed.sink = nullptr;
+  return {};
 }
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {

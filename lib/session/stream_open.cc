@@ -57,7 +57,7 @@ CiteRange cite_range(const StreamOptions& options, int64_t prompt) {
 
 Result<std::shared_ptr<GenerationStream>> GenerationStream::open(const std::shared_ptr<Session>& session,
                                                                  StreamOptions options) {
-  QUIRE_ASSIGN(Session::Work work, session->begin_opening());
+  QUIRE_ASSIGN(Session::Work work, session->begin_work());
   SessionContents& contents = work.contents();
   const TextState& text = contents.text;
   const Strategy& strategy = contents.strategy();

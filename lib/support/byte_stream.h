@@ -29,7 +29,7 @@ class ByteSource {
 };
 
 // Bytes that are written from the first to the last. They count if commit() succeeded; otherwise what was written is
-// given up when this goes. One thread.
+// given up: by give_up(), or when this goes. One thread.
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
@@ -39,6 +39,8 @@ class ByteSink {
   virtual Status barrier() = 0;
   // Once, after the last write.
   virtual Status commit() = 0;
+  // Instead of a commit, or after one that failed: the last call. For sinks that must not wait until they go.
+  virtual void give_up() {}
 };
 
 }  // namespace quire

@@ -2,6 +2,8 @@
 // leave.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -58,7 +60,10 @@ class Close : public testing::TestWithParam<bool> {
     pause_.arm();
     std::thread caller([&] { status = call(); });
     pause_.wait_for_arrival();
-    std::thread closer([&] { EXPECT_EQ(close(), QUIRE_OK); });
+    std::thread closer([&] {
+      EXPECT_EQ(close(), QUIRE_OK);
+      close_is_over_ = true;
+    });
     while (!close_has_begun()) std::this_thread::yield();
     pause_.release();
     caller.join();
@@ -67,6 +72,11 @@ class Close : public testing::TestWithParam<bool> {
   }
   void pause_in(HostCallbacks::Action& callback) {
     callback = [this] { pause_.here(); };
+  }
+  // In a callback for which the close that has begun waits.
+  void expect_close_to_wait() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(close_is_over_);
   }
   quire_status save(uint32_t flags) {
     auto options = host_.options(quire_snapshot_options_init);
@@ -88,6 +98,7 @@ class Close : public testing::TestWithParam<bool> {
   HostMemory memory_;
   HostCallbacks host_;
   Pause pause_;
+  std::atomic<bool> close_is_over_{false};
   TemporaryFolder folder_;
   const std::string path_ = folder_.file("session.quire");
   Owned<quire_runtime> runtime_;
@@ -99,6 +110,7 @@ TEST_P(Close, DuringSaveTo) {
   read(300);
   const quire_snapshot_writer writer = host_.writer();
   pause_in(host_.in_write);
+  host_.in_abort = [this] { expect_close_to_wait(); };
   EXPECT_EQ(closed_during([&] { return quire_session_save_to(session_.get(), &writer, nullptr, nullptr); }),
             QUIRE_ERROR_CLOSED);
   EXPECT_TRUE(host_.aborted);
@@ -108,6 +120,24 @@ TEST_P(Close, DuringSaveTo) {
 TEST_P(Close, DuringSaveOfAWholeFile) { expect_old_snapshot_after_save(QUIRE_SNAPSHOT_WHOLE); }
 
 TEST_P(Close, DuringSaveBehindAnotherSnapshot) { expect_old_snapshot_after_save(0); }
+
+// The part of the text that an entry can have is saved from a session of its own.
+TEST_P(Close, DuringPutOfAPart) {
+  read(300);
+  feed(session_.get(), some_tokens(10, kVocab));
+  const std::string path = folder_.file("store");
+  quire_store* store = nullptr;
+  ASSERT_EQ(quire_store_open(path.data(), path.size(), nullptr, &store, nullptr), QUIRE_OK);
+  const Owned<quire_store> owned(store);
+  const auto options = host_.options(quire_snapshot_options_init);
+  host_.in_progress = [this] {
+    pause_.here();
+    expect_close_to_wait();
+  };
+  EXPECT_EQ(
+      closed_during([&] { return quire_store_put(store, session_.get(), nullptr, 0, &options, nullptr, nullptr); }),
+      QUIRE_ERROR_CLOSED);
+}
 
 TEST_P(Close, DuringPut) {
   read(300);
