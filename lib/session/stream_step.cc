@@ -227,8 +227,15 @@ StreamEvent GenerationStream::cancelled_event() {
   events_.drop();
   const int64_t tasks = tasks_at_cancel_ < 0 ? 0 : runtime()->pool().tasks_started() - tasks_at_cancel_;
   session_->count_cancel(tasks, Clock::now() - cancelled_at_);
+  // The answer's text ends behind the last delivered token. Without memory for what was held back it is left out.
+  const TokenGenerator::State delivered = std::move(delivered_);
   StreamEvent event;
   event.finish = FinishReason::kCancelled;
+  (void)contain([&] {
+    generator_.rewind(delivered);
+    event = generator_.end(FinishReason::kCancelled);
+    return Status();
+  });
   return event;
 }
 

@@ -98,6 +98,49 @@ static void test_cancelled(quire_model* model, const transcript* whole) {
   quire_session_release(session);
 }
 
+/* The texts of the events are the text of the tokens that were delivered: what was held back of it comes with the end.
+ */
+static void test_text_until_cancelled(quire_model* model, const transcript* whole) {
+  char stop[8];
+  quire_text held_back = {stop, 1};
+  int n_held = 0;
+  while ((whole->text[held_back.len] & 0xC0) == 0x80) ++held_back.len;
+  memcpy(stop, whole->text, held_back.len);
+  stop[held_back.len++] = '\1'; /* it never comes whole */
+  for (int64_t n = 1; n <= 20; ++n) {
+    quire_session* session = fed_session(model);
+    quire_stream* stream = NULL;
+    quire_stream_options options;
+    quire_event event;
+    static transcript expected;
+    char text[512];
+    size_t text_len = 0;
+    quire_error err;
+    quire_event_init(&event, sizeof event);
+    greedy_options(&options, n);
+    options.stop_strings = &held_back;
+    options.n_stop_strings = 1;
+    run_stream(session, &options, &expected);
+    EXPECT_OK(quire_session_reset(session, &err));
+    feed_some(session, model, 40);
+    options.max_tokens = 60;
+    EXPECT_OK(quire_stream_open(session, &options, &stream, &err));
+    for (int64_t left = n; event.kind != QUIRE_EVENT_END;) {
+      EXPECT_OK(quire_stream_next(stream, -1, &event, &err));
+      CHECK(text_len + event.text_len <= sizeof text);
+      if (event.text_len > 0) memcpy(text + text_len, event.text, event.text_len);
+      text_len += event.text_len;
+      if (event.kind == QUIRE_EVENT_TOKEN && --left == 0) EXPECT_OK(quire_stream_cancel(stream, &err));
+    }
+    CHECK(event.finish_reason == QUIRE_FINISH_CANCELLED);
+    n_held += event.text_len > 0;
+    CHECK(text_len == expected.text_len && memcmp(text, expected.text, text_len) == 0);
+    quire_stream_release(stream);
+    quire_session_release(session);
+  }
+  CHECK(n_held > 0);
+}
+
 void test_finish_reasons(void) {
   loaded l = open_model("short_128");
   quire_session* session = fed_session(l.model);
@@ -110,6 +153,7 @@ void test_finish_reasons(void) {
   test_stop_string(l.model, &whole);
   test_eos(l.model);
   test_cancelled(l.model, &whole);
+  test_text_until_cancelled(l.model, &whole);
   close_model(&l);
 }
 
