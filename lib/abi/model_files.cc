@@ -1,4 +1,6 @@
 // Models as files: what they hold, and writing them quantised.
+#include <optional>
+
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 #include "lib/model/describe_files.h"
@@ -47,8 +49,9 @@ quire_status quire_model_quantize(const char* path, size_t path_len, const char*
     if (o.progress) {
       request.progress = [&o](int64_t done, int64_t total) { o.progress(o.progress_user_data, done, total); };
     }
-    ThreadPool pool(thread_count(o.n_threads));
-    request.pool = &pool;
+    std::optional<ThreadPool> pool;
+    QUIRE_TRY(start_threads([&] { pool.emplace(thread_count(o.n_threads)); }));
+    request.pool = &*pool;
     return quantize_model(request);
   });
 }

@@ -66,11 +66,7 @@ quire_status quire_runtime_create(const quire_runtime_options* options, quire_ru
     QUIRE_TRY(runtime_options(options, &o, &on_destroy));
     auto handle = std::make_unique<quire_runtime>(nullptr);  // first, so that nothing fails after the threads run
     std::shared_ptr<Runtime> runtime;
-    try {
-      runtime = std::make_shared<Runtime>(std::move(o));
-    } catch (const std::system_error& e) {
-      return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
-    }
+    QUIRE_TRY(start_threads([&] { runtime = std::make_shared<Runtime>(std::move(o)); }));
     runtime->set_on_destroy(std::move(on_destroy));  // last: a call that fails leaves user_data to the caller
     handle->set_object(std::move(runtime));
     *out = handle.release();

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
 #include "lib/kv/host_tier.h"
 #include "lib/kv/prefix_cache.h"
 #include "lib/kv/snapshot_tier.h"
+#include "lib/support/thread_pool.h"
 
 namespace quire {
 namespace {
@@ -123,11 +123,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::create(Backend& backend, const K
 }
 
 Status ChunkStore::let_spill() {
-  try {
-    if (options_.io) options_.io->start();
-  } catch (const std::system_error& e) {
-    return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
-  }
+  if (options_.io) QUIRE_TRY(start_threads([&] { options_.io->start(); }));
   return residency_->let_spill(user_, options_.io);
 }
 

@@ -10,11 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "lib/support/cancel.h"
 #include "lib/support/mutex.h"
+#include "lib/support/status.h"
 
 namespace quire {
 
@@ -80,6 +83,17 @@ class ThreadPool {
 
 // `wanted` threads, or (0) one for each core.
 int thread_count(int wanted);
+
+// Calls start(), which starts threads. kOutOfMemory: the system has no more of them.
+template <typename Start>
+Status start_threads(const Start& start) {
+  try {
+    start();
+    return {};
+  } catch (const std::system_error& e) {
+    return Status(Code::kOutOfMemory, std::string("cannot start threads: ") + e.what(), -1, e.code().value());
+  }
+}
 
 // Names the calling thread, blocks all signals in it, and lets its naps end when they are due.
 void prepare_compute_thread(const char* name);

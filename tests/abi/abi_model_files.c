@@ -1,6 +1,8 @@
 /* What the files of a model hold, and GGUF files that are written. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "abi_test.h"
 
@@ -69,8 +71,34 @@ static void test_quantize(const char* path) {
   CHECK(remove(OUT) != 0); /* no failure left a file */
 }
 
+#ifdef QUIRE_LIMITS_MEMORY
+/* The system has no room for so many threads: that is no bug of the library's. */
+static void test_too_many_threads(const char* path) {
+  quire_quantize_options options;
+  struct rlimit old, small;
+  unsigned long pages = 0;
+  quire_error err;
+  FILE* sizes = fopen("/proc/self/statm", "r");
+  CHECK(sizes != NULL && fscanf(sizes, "%lu", &pages) == 1);
+  if (sizes) fclose(sizes);
+  quire_quantize_options_init(&options, sizeof options);
+  options.n_threads = 1024;
+  CHECK(getrlimit(RLIMIT_AS, &old) == 0);
+  small = old;
+  small.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)256 << 20);
+  CHECK(setrlimit(RLIMIT_AS, &small) == 0);
+  EXPECT(QUIRE_ERROR_OUT_OF_MEMORY, quire_model_quantize(path, strlen(path), OUT, strlen(OUT), &options, &err));
+  CHECK(setrlimit(RLIMIT_AS, &old) == 0);
+  CHECK_MESSAGE("cannot start threads");
+  CHECK(err.os_error != 0 && remove(OUT) != 0);
+}
+#endif
+
 void test_model_files(void) {
   const char* path = model_path("text_256");
   test_describe(path);
   test_quantize(path);
+#ifdef QUIRE_LIMITS_MEMORY
+  test_too_many_threads(path);
+#endif
 }
