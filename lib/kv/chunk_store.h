@@ -225,8 +225,8 @@ class ChunkStore {
   // the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
   // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
-  // one on, but for those that a snapshot has. Returns their records, full and narrow; null: there are none. Its
-  // records are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
+  // one on, but for those that a snapshot has, which is let go. Returns their records, full and narrow; null: there are
+  // none. They are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
   using Kept = std::array<ChunkRecords*, 2>;
   std::vector<Kept> keep_prefix();
   // Bytes of memory beside records.
@@ -393,8 +393,8 @@ class ChunkStore {
 
   Backend& backend_;
   const KvGeometry geometry_;
-  const ChunkStoreOptions options_;
-  const Tiers tiers_;  // below device memory
+  ChunkStoreOptions options_;
+  Tiers tiers_;  // below device memory
   const int64_t record_bytes_;
   const KvGeometry narrow_geometry_;
   const int64_t narrow_bytes_;  // 0: there are no narrow records

@@ -259,9 +259,10 @@ void Residency::rest(RecordUser& user) {
   user.rests_ = true;
 }
 
-void Residency::keep(RecordUser& user) {
+void Residency::keep(RecordUser& user, size_t n_tiers) {
   MutexLock lock(mutex_);
   unpin(user);
+  user.tiers_ = user.tiers_.first(n_tiers);
   user.rests_ = user.kept_ = true;
 }
 

@@ -51,7 +51,7 @@ class RecordUser {
 
   Backend& backend_;
   TierAccount& account_;  // of its part of device memory
-  const std::span<const std::shared_ptr<Tier>> tiers_;
+  std::span<const std::shared_ptr<Tier>> tiers_;
   const int64_t record_bytes_;
   std::unique_ptr<Transfers> transfers_;  // null: all its records are fixed
   std::unique_ptr<Transfers> behind_;  // of write_behind(), so that nobody waits for what that has queued; null: none
@@ -172,8 +172,8 @@ class Residency final : private TransferListener {
   void release(RecordUser& user, Queue& queue) noexcept;
   // The session's records are the first to leave until it asks for some again.
   void rest(RecordUser& user);
-  // There is no session any more that could.
-  void keep(RecordUser& user);
+  // There is no session any more that could. Of its tiers the user keeps the first n_tiers.
+  void keep(RecordUser& user, size_t n_tiers);
   // Records leave memory until `bytes` more fit into the user's account, beside its staging buffer, or none is left
   // that may. kIo: so far as it came.
   Status make_room(RecordUser& user, int64_t bytes);

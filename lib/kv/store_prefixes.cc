@@ -218,7 +218,11 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
     if (!records[1]) drop(KvKind::kNarrow, chunk, chunk + 1);
   }
   selection_.drop_queries();
-  residency_->keep(user_);
+  // No chunk that is kept is in the snapshot, which may be in use no longer than sessions read it.
+  const size_t n_written = tiers_.n_full + tiers_.n_narrow;
+  residency_->keep(user_, n_written);
+  tiers_.all.resize(n_written);
+  options_.snapshot = nullptr;
   return kept;
 }
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/session/memory_streams.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -86,6 +87,25 @@ TEST_P(PrefixCaches, KeepWhatTheNextSessionFinds) {
       EXPECT_TRUE(same_bits(own, right));
     }
   }
+}
+
+// A loaded session shares the chunks that others have in memory. When it goes they are kept, but not its snapshot.
+TEST(PrefixCache, LetsGoOfSnapshots) {
+  const auto model = load_keeping(kMuch);
+  const auto session = make_session(model, sharing());
+  expect_ok(session->feed_tokens(random_tokens(*model, 200)));
+  expect_ok(run(session).status);
+  MemorySink sink;
+  expect_ok(session->save_to(sink, {}));
+  auto source = std::make_shared<MemorySource>(sink.bytes);
+  const std::weak_ptr<MemorySource> snapshot = source;
+  LoadOptions loading;
+  loading.session = sharing();
+  const auto loaded = take(Session::load(model, std::shared_ptr<const ByteSource>(std::move(source)), loading));
+  EXPECT_FALSE(snapshot.expired());
+  loaded->close();
+  EXPECT_EQ(kept(*model).n_texts, 1);
+  EXPECT_TRUE(snapshot.expired());
 }
 
 // As many bytes as two texts take: the one that was used longest ago goes, from its end on.
