@@ -1,4 +1,6 @@
 // Stores of documents.
+#include <limits>
+
 #include "lib/abi/boundary.h"
 #include "lib/abi/handles.h"
 #include "lib/abi/options.h"
@@ -44,6 +46,9 @@ Status read_title(const char* title, size_t title_len, std::string* out) {
 Status read_wanted(const quire_model* model, const int32_t* tokens, size_t n_tokens, std::span<const int32_t>* out) {
   if (!model) return invalid("model is NULL");
   if (!tokens || n_tokens == 0) return invalid(tokens ? "n_tokens is 0" : "tokens is NULL");
+  if (n_tokens > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / sizeof *tokens) {
+    return invalid("n_tokens is too large");
+  }
   *out = std::span(tokens, n_tokens);
   return {};
 }

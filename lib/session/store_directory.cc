@@ -67,9 +67,9 @@ Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool make) 
     QUIRE_TRY(make_directory(path));
     QUIRE_TRY(make_file(locks));
   }
+  QUIRE_TRY(path_exists(locks).status());  // what cannot be looked at may well be there
   const FileFacts facts = file_facts(locks);
   if (!facts.exists) {
-    QUIRE_TRY(path_exists(locks).status());  // what cannot be looked at may well be there
     QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
     return Status(Code::kNotFound, path + (is_directory ? " is no document store: it has no file store.lock"
                                                         : " is not there: no document store"));

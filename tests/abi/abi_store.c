@@ -114,6 +114,7 @@ static void test_refusals(quire_model* model) {
   memset(title, 'n', sizeof title);
   EXPECT(QUIRE_ERROR_IO, quire_store_open(title, 300, &options, &none, &err));
   CHECK(err.os_error == ENAMETOOLONG);
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_open("/dev/null\0x", 11, &options, &none, &err));
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_store_open(directory, strlen(directory), &options, &none, &err));
   CHECK_MESSAGE("no document store");
   options.flags = 2;
@@ -159,6 +160,8 @@ static void test_refusals(quire_model* model) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_find(store, NULL, NULL, ids, 2, &match, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_find(store, model, NULL, NULL, 2, &match, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_find(store, model, NULL, ids, 0, &match, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_find(store, model, NULL, ids, SIZE_MAX, &match, &err));
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_load(store, model, NULL, ids, SIZE_MAX, NULL, &loaded, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_find(store, model, NULL, ids, 2, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_load(store, model, NULL, ids, 2, NULL, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_store_load(NULL, model, NULL, ids, 2, NULL, &loaded, &err));
