@@ -662,20 +662,20 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  *                  whole prompt of N tokens:
  *                  "dca(preset=chunkllama, train_len=L) + yarn(factor=1, attention_factor=m)"
  *   dca_topk       reads as dca does; each generated token then sees, in each layer and KV head,
- *                  the chunks of chunk= keys (32) in which its query would find most attention: the
- *                  first, the last two, and those whose mean key fits best (the softmax over chunks
- *                  of query . mean, summed over the query heads of the KV head), at the distances
- *                  of dca; no end. A combination that no paper has: distances of An et al. 2024,
- *                  chunks by mean keys as in MoBA (Lu et al. 2025), choosing in generation as in
- *                  Quest (Tang et al. 2024). It sees chunks= (40) of them, in longer texts one in
- *                  one_in= (12; 0: never more than chunks). kv_chunk= is a multiple of chunk.
- *                  represent=mean|minmax (minmax: not the mean but the most that any key could
- *                  score by the least and the greatest of each channel, as in Quest),
- *                  reading=dense|selected (selected: given tokens choose too), sticky= (8, or half
- *                  of those that are chosen if that is less; how many of them are those that the
- *                  last given token looked at most), select=group|head|layer (who chooses
- *                  together), begin=chunk * chunks (queries before it see all), dca_chunk= (3L/4, a
- *                  multiple of chunk), dca_cap= (L-1)
+ *                  the chunks of chunk= keys (32, or 16 where L is less than 512) in which its
+ *                  query would find most attention: the first, the last two, and those whose mean
+ *                  key fits best (the softmax over chunks of query . mean, summed over the query
+ *                  heads of the KV head), at the distances of dca; no end. A combination that no
+ *                  paper has: distances of An et al. 2024, chunks by mean keys as in MoBA (Lu et
+ *                  al. 2025), choosing in generation as in Quest (Tang et al. 2024). It sees
+ *                  chunks= (40) of them, in longer texts one in one_in= (12; 0: never more than
+ *                  chunks). kv_chunk= is a multiple of chunk. represent=mean|minmax (minmax: not
+ *                  the mean but the most that any key could score by the least and the greatest of
+ *                  each channel, as in Quest), reading=dense|selected (selected: given tokens
+ *                  choose too), sticky= (8, or half of those that are chosen if that is less; how
+ *                  many of them are those that the last given token looked at most),
+ *                  select=group|head|layer (who chooses together), begin=chunk * chunks (queries
+ *                  before it see all), dca_chunk= (3L/4, a multiple of chunk), dca_cap= (L-1)
  *   beacon         Activation Beacon (Zhang et al. 2024, "Soaring from 4K to 400K", eq. 1-2), for
  *                  models with beacon weights: each complete window of window= tokens is condensed
  *                  into stride / ratio condensed entries, which stand for its first stride= tokens
@@ -975,8 +975,8 @@ QUIRE_API quire_status quire_session_close(quire_session* session, quire_error* 
  * is its own segment: tokens never span two calls, and a code point may not be split between two
  * calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
  * dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
- * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
- * [one-thread-at-a-time] since 0.1 */
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+ * OUT_OF_MEMORY. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_feed_text(quire_session* session, const char* text,
                                                size_t text_len, uint32_t flags, quire_error* err);
 /* A part of a fed text that the caller has a name for, such as a page: bytes [begin, end) of the
@@ -1227,7 +1227,8 @@ typedef struct quire_session_stats {
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
   int64_t kv_chunks; /* chunk records now held, over all layers, whatever tier they lie in */
-  int64_t kv_chunks_dropped; /* records dropped by the strategy since creation */
+  /* records dropped by the strategy since creation; of a fork those of its past, too */
+  int64_t kv_chunks_dropped;
   /* activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */
   int64_t scratch_bytes;
@@ -1993,12 +1994,12 @@ QUIRE_API void quire_event_init(quire_event* event, size_t size);
 
 /* Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
  * nothing yet. END: the end event was delivered before. A failure while computing is returned here
- * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
- * boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
- * it is delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room
- * and a model makes more than 2,000 tokens a second, one that waits may get them up to a
- * millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
- * [one-thread-at-a-time] since 0.1 */
+ * once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, BAD_FILE, INTERNAL), then END: the session goes on from
+ * the token boundary it reports. Undelivered tokens are no part of the session: a token is from the
+ * moment it is delivered here. A slow reader holds generation up (max_undelivered). Where that
+ * leaves room and a model makes more than 2,000 tokens a second, one that waits may get them up to
+ * a millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and
+ * those. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_stream_next(quire_stream* stream, int32_t timeout_ms,
                                          quire_event* event, quire_error* err);
 

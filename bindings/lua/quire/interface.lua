@@ -1516,7 +1516,8 @@ interface.functions.session_close = { returns = "quire_status", { "handle", "qui
 -- is its own segment: tokens never span two calls, and a code point may not be split between two
 -- calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
 -- dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
--- Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+-- Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+-- OUT_OF_MEMORY.
 interface.functions.session_feed_text = { returns = "quire_status", { "handle", "quire_session" }, { "text", "char" }, { "count", "text" }, { "scalar", "uint32_t" }, { "error", "quire_error*" } }
 -- session_feed_labelled(session, text, flags, labels) [one-thread-at-a-time] since 0.1
 -- The same with labels, which quire_session_get_label_attention, quire_session_get_passages and

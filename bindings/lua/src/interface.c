@@ -1565,7 +1565,8 @@ static int call_session_close(lua_State* L) {
  * is its own segment: tokens never span two calls, and a code point may not be split between two
  * calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
  * dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
- * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+ * OUT_OF_MEMORY.
  */
 static int call_session_feed_text(lua_State* L) {
   quire_session* session = handle_at(L, 1, "quire_session");

@@ -1286,7 +1286,8 @@ static const step steps_of_quire_session_feed_text[] = {
  * is its own segment: tokens never span two calls, and a code point may not be split between two
  * calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
  * dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
- * Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+ * Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+ * OUT_OF_MEMORY.
  * [one-thread-at-a-time] since 0.1 */
 static void call_quire_session_feed_text(call* c) {
   c->status = quire_session_feed_text(c->slots[0].p, c->slots[1].p, c->slots[2].n, *(uint32_t*)&c->slots[3], &c->err);

@@ -471,7 +471,7 @@ namespace Quire
         /// own segment: tokens never span two calls, and a code point may not be split between two calls
         /// (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a dummy prefix
         /// (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS. Errors: INVALID_TEXT,
-        /// INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+        /// INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED, OUT_OF_MEMORY.
         /// [one-thread-at-a-time] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -1109,11 +1109,11 @@ namespace Quire
         /// <summary>
         /// Waits for the next event: timeout_ms &lt; 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
         /// nothing yet. END: the end event was delivered before. A failure while computing is returned here once
-        /// (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token boundary it
-        /// reports. Undelivered tokens are no part of the session: a token is from the moment it is delivered here.
-        /// A slow reader holds generation up (max_undelivered). Where that leaves room and a model makes more than
-        /// 2,000 tokens a second, one that waits may get them up to a millisecond later than they come, several in
-        /// a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
+        /// (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, BAD_FILE, INTERNAL), then END: the session goes on from the token
+        /// boundary it reports. Undelivered tokens are no part of the session: a token is from the moment it is
+        /// delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room and a model
+        /// makes more than 2,000 tokens a second, one that waits may get them up to a millisecond later than they
+        /// come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
         /// [one-thread-at-a-time] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

@@ -924,7 +924,8 @@ module Quire::Interface
     # is its own segment: tokens never span two calls, and a code point may not be split between two
     # calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
     # dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
-    # Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+    # Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+    # OUT_OF_MEMORY.
     session_feed_text: { returns: :int32_t, types: [:address, :string, :size_t, :uint32_t, :address],
       steps: [[:handle, :quire_session], [:text, :char], [:count, :text], [:scalar, :uint32_t], [:error, :quire_error]] },
     # session_feed_labelled(session, text, flags, labels) [one-thread-at-a-time] since 0.1
@@ -1362,11 +1363,12 @@ module Quire::Interface
     # stream_next(stream, timeout_ms) [one-thread-at-a-time] since 0.1
     # Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
     # nothing yet. END: the end event was delivered before. A failure while computing is returned here
-    # once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
-    # boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
-    # it is delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room
-    # and a model makes more than 2,000 tokens a second, one that waits may get them up to a
-    # millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
+    # once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, BAD_FILE, INTERNAL), then END: the session goes on from
+    # the token boundary it reports. Undelivered tokens are no part of the session: a token is from the
+    # moment it is delivered here. A slow reader holds generation up (max_undelivered). Where that
+    # leaves room and a model makes more than 2,000 tokens a second, one that waits may get them up to
+    # a millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and
+    # those.
     stream_next: { returns: :int32_t, types: [:address, :int32_t, :address, :address],
       steps: [[:handle, :quire_stream], [:scalar, :int32_t], [:result, :quire_event], [:error, :quire_error]] },
     # stream_add_stop_ids(stream, stop_ids) [any-thread] since 0.1

@@ -1039,7 +1039,7 @@ pub struct quire_session_stats {
     pub decode_ns: i64,
     /// chunk records now held, over all layers, whatever tier they lie in
     pub kv_chunks: i64,
-    /// records dropped by the strategy since creation
+    /// records dropped by the strategy since creation; of a fork those of its past, too
     pub kv_chunks_dropped: i64,
     /// activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
     /// frequencies and kv_chunk
@@ -2225,7 +2225,8 @@ extern "C" {
     /// is its own segment: tokens never span two calls, and a code point may not be split between two
     /// calls (INVALID_TEXT). Only the session's first segment gets a beginning-of-sequence token and a
     /// dummy prefix (see quire_tokenizer_encode). flags: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS.
-    /// Errors: INVALID_TEXT, INVALID_ARGUMENT, BUSY, CLOSED, OUT_OF_MEMORY.
+    /// Errors: INVALID_TEXT, INVALID_ARGUMENT, UNSUPPORTED (as of quire_tokenizer_encode), BUSY, CLOSED,
+    /// OUT_OF_MEMORY.
     ///
     /// [one-thread-at-a-time] since 0.1
     pub fn quire_session_feed_text(
@@ -2988,11 +2989,12 @@ extern "C" {
 
     /// Waits for the next event: timeout_ms < 0 forever, 0 not at all. OK: *event is filled. TIMEOUT:
     /// nothing yet. END: the end event was delivered before. A failure while computing is returned here
-    /// once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, INTERNAL), then END: the session goes on from the token
-    /// boundary it reports. Undelivered tokens are no part of the session: a token is from the moment
-    /// it is delivered here. A slow reader holds generation up (max_undelivered). Where that leaves room
-    /// and a model makes more than 2,000 tokens a second, one that waits may get them up to a
-    /// millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and those.
+    /// once (NUMERIC, OUT_OF_MEMORY, BUDGET, IO, BAD_FILE, INTERNAL), then END: the session goes on from
+    /// the token boundary it reports. Undelivered tokens are no part of the session: a token is from the
+    /// moment it is delivered here. A slow reader holds generation up (max_undelivered). Where that
+    /// leaves room and a model makes more than 2,000 tokens a second, one that waits may get them up to
+    /// a millisecond later than they come, several in a row. Errors: INVALID_ARGUMENT, CLOSED, and
+    /// those.
     ///
     /// [one-thread-at-a-time] since 0.1
     pub fn quire_stream_next(
