@@ -60,10 +60,11 @@ Result<TextState> TextState::make(Parts parts) {
     }
     end = m.begin;
   }
+  constexpr int64_t kMostBytes = int64_t{1} << 48;  // so that places behind a mark can be counted
   TextMark last{-1, -1, 0};
   for (const TextMark& mark : parts.marks) {
     const bool begins = mark.feed == last.feed + 1 && mark.byte == 0;
-    const bool goes_on = mark.feed == last.feed && mark.byte >= 0;
+    const bool goes_on = mark.feed == last.feed && mark.byte >= 0 && mark.byte <= kMostBytes;
     const bool ascends = mark.token > last.token || (begins && mark.token == last.token && mark.feed > 0);
     if (!ascends || mark.token > n - (begins ? 1 : 0) || (!begins && !goes_on)) {
       return bad("a mark at token " + std::to_string(mark.token) + " of feed " + std::to_string(mark.feed));

@@ -99,6 +99,7 @@ TEST(TextState, RefusesMarksThatContradictTheText) {
   EXPECT_TRUE(refused({{5, 0, 0}, {4, 1, 0}}));              // not ascending
   EXPECT_TRUE(refused({{0, 0, 0}, {5, 0, 9}, {5, 0, 10}}));  // one token in two places
   EXPECT_TRUE(refused({{0, 0, 0}, {5, 0, -9}}));
+  EXPECT_TRUE(refused({{0, 0, 0}, {5, 0, INT64_MAX}}));
   EXPECT_TRUE(refused({{0, 0, 0}, {5, 2, 0}}));
   EXPECT_TRUE(refused({{0, 0, 0}, {13, 1, 0}}));  // a feed without tokens
   EXPECT_TRUE(refused({{0, 0, 0}, {14, 0, 20}}));
