@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/support/os_file.h"
+#include "lib/support/os_output_file.h"
 
 namespace quire {
 namespace {
@@ -26,13 +27,6 @@ struct FileName {
   Kind kind = Kind::kOther;
   std::string entry;
 };
-
-// ".PID-N.tmp" of OutputFile.
-bool is_temporary_end(std::string_view end) {
-  if (!end.starts_with('.') || !end.ends_with(".tmp")) return false;
-  end = end.substr(1, end.size() - 5);
-  return end.size() >= 3 && end.find_first_not_of("0123456789-") == end.npos && std::ranges::count(end, '-') == 1;
-}
 
 FileName parse(const std::string& name) {
   if (name == "store.lock") return {FileName::Kind::kLocks, ""};

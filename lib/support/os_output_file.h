@@ -5,14 +5,19 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "lib/support/byte_stream.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
+// Whether a file's name may end so behind the path that it is a temporary file for: ".PID-N.tmp".
+bool is_temporary_end(std::string_view end);
+
 // Bytes are written to a temporary file beside `path`, which commit() gives that name: whoever opens the path sees the
-// old file or the whole new one. Without a commit the temporary file goes with this object. One thread.
+// old file or the whole new one. Without a commit the temporary file goes with this object; one of a process that was
+// killed goes when the next file for this path is made. One thread.
 class OutputFile : public ByteSink {
  public:
   struct Options {

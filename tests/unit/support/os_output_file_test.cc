@@ -39,6 +39,34 @@ TEST(OutputFile, HasALongName) {
   EXPECT_EQ(entries(folder), 2u);
 }
 
+// What a process that was killed left behind goes, but nothing that somebody still writes, and no other file.
+TEST(OutputFile, RemovesWhatWasLeftBehind) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  const auto make = [&](const char* name) { std::ofstream(folder.file(name)) << "left"; };
+  const auto is_there = [&](const char* name) { return std::filesystem::exists(folder.file(name)); };
+  for (const char* name :
+       {"out.123-0.tmp", "out.7-12.tmp", "out.7.tmp", "out.7-12.tmp.kept", "out.7-x.tmp", "output"}) {
+    make(name);
+  }
+  std::filesystem::create_symlink(folder.file("output"), folder.file("out.8-1.tmp"));
+  auto file = OutputFile::create(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_FALSE(is_there("out.123-0.tmp"));
+  EXPECT_FALSE(is_there("out.7-12.tmp"));
+  for (const char* name : {"out.7.tmp", "out.7-12.tmp.kept", "out.7-x.tmp", "output", "out.8-1.tmp"}) {
+    EXPECT_TRUE(is_there(name)) << name;
+  }
+  auto second = OutputFile::create(path);  // while the first one is being written
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  ASSERT_TRUE((*file)->write(bytes("first")).ok());
+  ASSERT_TRUE((*file)->commit().ok());
+  EXPECT_EQ(contents(path), "first");
+  ASSERT_TRUE((*second)->write(bytes("second")).ok());
+  ASSERT_TRUE((*second)->commit().ok());
+  EXPECT_EQ(contents(path), "second");
+}
+
 TEST(OutputFile, AppearsWithTheCommit) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("out");
