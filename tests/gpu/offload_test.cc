@@ -1,6 +1,6 @@
-// Models on the emulated device with too little memory for their KV cache: device and host are two tiers, with the
-// others below. Where records lie changes no bit of a prompt: what is expected is the same device with all of them in
-// its memory.
+// Models on the emulated device, or on a GPU (tests/gpu/test_device.h), with too little memory for their KV cache:
+// device and host are two tiers, with the others below. Where records lie changes no bit of a prompt: what is expected
+// is the same device with all of them in its memory.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include "lib/session/estimate.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
@@ -34,8 +35,8 @@ std::shared_ptr<Runtime> make_runtime_with_gpu(RuntimeOptions options) {
   emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 1});
   options.n_threads = 1;
   options.find_cuda = []() -> const cuda::Plugin& {
-    static const cuda::Plugin plugin{&emulation::device_api(), 1, "", ""};
-    return plugin;
+    static const cuda::Plugin emulated{&emulation::device_api(), 1, "", ""};
+    return wants_gpu() ? cuda::plugin() : emulated;
   };
   return std::make_shared<Runtime>(std::move(options));
 }
@@ -62,8 +63,9 @@ SessionOptions options_for(const std::string& strategy) {
   return options;
 }
 
-// What the device has allocated, without what operations work in.
+// What the emulated device has allocated, without what operations work in. Nobody counts it on a GPU.
 int64_t bytes_beside_work(const Model& model) {
+  if (wants_gpu()) return 0;
   return emulation::device_use().bytes - model.llama->backend().workspace_bytes();
 }
 
@@ -131,6 +133,9 @@ class LateAnswers : public testing::Environment {
   void SetUp() override { emulation::set_late_answers(2); }
 };
 [[maybe_unused]] testing::Environment* const late_answers = testing::AddGlobalTestEnvironment(new LateAnswers);
+
+#define QUIRE_ONLY_EMULATED() \
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation"
 
 class Offload : public testing::TestWithParam<const char*> {
  protected:
@@ -242,6 +247,7 @@ TEST_P(Offload, WhereTheHostIsFullASessionStaysWhole) {
 
 // Without a budget a session has what the device has.
 TEST_P(Offload, WhatTheDeviceHasIsALimitToo) {
+  QUIRE_ONLY_EMULATED();
   const auto model = on_device(model_for(GetParam()));
   const Tokens text = random_tokens(*model, 190);
   const Answer expected = answer(model, options_, text);
@@ -268,6 +274,7 @@ TEST_P(Offload, WhatTheDeviceHasIsALimitToo) {
 }
 
 TEST_P(Offload, AFailingAllocationLeavesTheSessionWhole) {
+  QUIRE_ONLY_EMULATED();
   const auto model = on_device(model_for(GetParam()));
   const Tokens text = random_tokens(*model, 70);
   SessionOptions options = options_;
@@ -528,6 +535,7 @@ TEST(OffloadBudgets, TwoSessionsShareASmallDevice) {
 // ---- what is said beforehand
 
 TEST(OffloadPlan, SaysWhereTheCacheWillBe) {
+  QUIRE_ONLY_EMULATED();
   const auto model = on_device();
   Backend& backend = model->llama->backend();
   MemoryRequest request;
