@@ -1538,8 +1538,9 @@ QUIRE_API void quire_store_options_init(quire_store_options* options, size_t siz
 QUIRE_API void quire_store_match_init(quire_store_match* match, size_t size);
 
 /* Opens the store in the directory `path`, which is made where it is missing, in one that is there.
- * What killed processes left behind is removed. The handle holds no file open and has no parent.
- * options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO. [any-thread] since 0.1 */
+ * A relative path counts from the directory that the process is in now. What killed processes left
+ * behind is removed. The handle holds no file open and has no parent. options: NULL for none.
+ * Errors: INVALID_ARGUMENT, NOT_FOUND, IO. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_store_open(const char* path, size_t path_len,
                                         const quire_store_options* options, quire_store** out,
                                         quire_error* err);
@@ -1596,7 +1597,7 @@ QUIRE_API quire_status quire_store_remove(quire_store* store, const char* name, 
 QUIRE_API quire_status quire_store_verify(quire_store* store, const char* name, size_t name_len,
                                           const quire_snapshot_options* options, quire_error* err);
 /* What is in the store, as JSON, the last used entry first:
- *   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+ *   {"path": absolute, "budget_bytes", "bytes": of all entries and of what is being written,
  *    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
  *      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
  *      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],

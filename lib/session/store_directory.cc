@@ -55,7 +55,7 @@ bool StoreDirectory::is_name(const std::string& text) {
 }
 
 Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool make) {
-  StoreDirectory directory(path);
+  StoreDirectory directory(absolute_path(path));
   const std::string locks = directory.lock_path();
   if (make) {
     QUIRE_TRY(make_directory(path));

@@ -47,6 +47,12 @@ std::string canonical_path(const std::string& path) {
   return found ? found.get() : path;
 }
 
+std::string absolute_path(const std::string& path) {
+  if (path.starts_with('/')) return path;
+  const std::unique_ptr<char, void (*)(void*)> own(::getcwd(nullptr, 0), std::free);
+  return own && *own == '/' ? own.get() + ("/" + path) : path;
+}
+
 FileFacts file_facts(const std::string& path) {
   FileFacts facts;
   struct stat info {};

@@ -16,6 +16,9 @@ Status make_file(const std::string& path);
 
 // The path of the same file without symbolic links, from the root on; where it cannot be had, the path as it is.
 std::string canonical_path(const std::string& path);
+// The path from the root on, which names the same file when the process has gone to another directory; where the
+// process's own cannot be had, the path as it is.
+std::string absolute_path(const std::string& path);
 
 // Of what has the path itself: a symbolic link is no file.
 struct FileFacts {

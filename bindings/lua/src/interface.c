@@ -2208,8 +2208,9 @@ static int call_store_match_init(lua_State* L) {
 
 /* [any-thread] since 0.1
  * Opens the store in the directory `path`, which is made where it is missing, in one that is there.
- * What killed processes left behind is removed. The handle holds no file open and has no parent.
- * options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
+ * A relative path counts from the directory that the process is in now. What killed processes left
+ * behind is removed. The handle holds no file open and has no parent. options: NULL for none.
+ * Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
  */
 static int call_store_open(lua_State* L) {
   size_t path_len;
@@ -2347,7 +2348,7 @@ static int call_store_verify(lua_State* L) {
 
 /* [any-thread] since 0.1
  * What is in the store, as JSON, the last used entry first:
- *   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+ *   {"path": absolute, "budget_bytes", "bytes": of all entries and of what is being written,
  *    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
  *      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
  *      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],

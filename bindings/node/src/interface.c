@@ -1808,8 +1808,9 @@ static const step steps_of_quire_store_open[] = {
     {STEP_MADE, 3, "out", 0, NULL, &type_of_quire_store},
     {0, 0, NULL, 0, NULL, NULL}};
 /** Opens the store in the directory `path`, which is made where it is missing, in one that is there.
- * What killed processes left behind is removed. The handle holds no file open and has no parent.
- * options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
+ * A relative path counts from the directory that the process is in now. What killed processes left
+ * behind is removed. The handle holds no file open and has no parent. options: NULL for none.
+ * Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
  * [any-thread] since 0.1 */
 static void call_quire_store_open(call* c) {
   c->status = quire_store_open(c->slots[0].p, c->slots[1].n, c->slots[2].p, (quire_store**)&c->slots[3].p, &c->err);
@@ -1912,7 +1913,7 @@ static const step steps_of_quire_store_describe[] = {
     {STEP_FILLED, 1, "buf", FIELD_CHAR, NULL, NULL},
     {0, 0, NULL, 0, NULL, NULL}};
 /** What is in the store, as JSON, the last used entry first:
- *   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+ *   {"path": absolute, "budget_bytes", "bytes": of all entries and of what is being written,
  *    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
  *      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
  *      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],

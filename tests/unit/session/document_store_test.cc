@@ -156,6 +156,17 @@ TEST_F(DocumentStores, FindTheLongestPrefix) {
   expect_found(turning(a, 63, 100), name_d, 20);
 }
 
+TEST_F(DocumentStores, StayWhereTheyAreWhenTheProcessGoesElsewhere) {
+  const fs::path before = fs::current_path();
+  fs::current_path(fs::path(path_).parent_path());
+  const auto relative = take(DocumentStore::open(fs::path(path_).filename().string(), {}));
+  fs::current_path(before);
+  const Tokens tokens = text(100);
+  const std::string name = put_by(relative, tokens);
+  EXPECT_EQ(find(tokens).name, name);
+  expect_whole(1);
+}
+
 TEST_F(DocumentStores, SayWhyThereIsNothing) {
   EXPECT_THAT(find(text(100)).reason, HasSubstr("empty"));
   const std::string name = put(text(100), "first.txt");

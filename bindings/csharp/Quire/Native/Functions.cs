@@ -860,9 +860,10 @@ namespace Quire
         internal static extern void quire_store_match_init(NativeStoreMatch* match, UIntPtr size);
 
         /// <summary>
-        /// Opens the store in the directory `path`, which is made where it is missing, in one that is there. What
-        /// killed processes left behind is removed. The handle holds no file open and has no parent. options: NULL
-        /// for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
+        /// Opens the store in the directory `path`, which is made where it is missing, in one that is there. A
+        /// relative path counts from the directory that the process is in now. What killed processes left behind is
+        /// removed. The handle holds no file open and has no parent. options: NULL for none. Errors:
+        /// INVALID_ARGUMENT, NOT_FOUND, IO.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -946,8 +947,8 @@ namespace Quire
             StoreHandle store, byte* name, UIntPtr name_len, NativeSnapshotOptions* options, out NativeError err);
 
         /// <summary>
-        /// What is in the store, as JSON, the last used entry first: {"path", "budget_bytes", "bytes": of all
-        /// entries and of what is being written, "entries": [{"name", "bytes", "last_use": seconds since 1970,
+        /// What is in the store, as JSON, the last used entry first: {"path": absolute, "budget_bytes", "bytes": of
+        /// all entries and of what is being written, "entries": [{"name", "bytes", "last_use": seconds since 1970,
         /// "in_use": whether a session has it open or it is being written, "title": may be empty, "n_tokens",
         /// "origin": as of quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],
         /// "unknown": names in the directory that are not the store's} Keys are only ever added. Errors: NOT_FOUND,

@@ -1195,8 +1195,9 @@ module Quire::Interface
       steps: [[:result, :quire_store_match], [:size, :quire_store_match]] },
     # store_open(path, options) [any-thread] since 0.1
     # Opens the store in the directory `path`, which is made where it is missing, in one that is there.
-    # What killed processes left behind is removed. The handle holds no file open and has no parent.
-    # options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
+    # A relative path counts from the directory that the process is in now. What killed processes left
+    # behind is removed. The handle holds no file open and has no parent. options: NULL for none.
+    # Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
     store_open: { returns: :int32_t, types: [:string, :size_t, :address, :address, :address],
       steps: [[:text, :char], [:count, :path], [:options, :quire_store_options], [:made, :quire_store], [:error, :quire_error]] },
     # store_retain(store) [any-thread] since 0.1
@@ -1254,7 +1255,7 @@ module Quire::Interface
       steps: [[:handle, :quire_store], [:text, :char], [:count, :name], [:options, :quire_snapshot_options], [:error, :quire_error]] },
     # store_describe(store) [any-thread] since 0.1
     # What is in the store, as JSON, the last used entry first:
-    #   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+    #   {"path": absolute, "budget_bytes", "bytes": of all entries and of what is being written,
     #    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
     #      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
     #      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],

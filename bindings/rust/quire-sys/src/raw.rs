@@ -2696,8 +2696,9 @@ extern "C" {
     pub fn quire_store_match_init(r#match: *mut quire_store_match, size: usize);
 
     /// Opens the store in the directory `path`, which is made where it is missing, in one that is there.
-    /// What killed processes left behind is removed. The handle holds no file open and has no parent.
-    /// options: NULL for none. Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
+    /// A relative path counts from the directory that the process is in now. What killed processes left
+    /// behind is removed. The handle holds no file open and has no parent. options: NULL for none.
+    /// Errors: INVALID_ARGUMENT, NOT_FOUND, IO.
     ///
     /// [any-thread] since 0.1
     pub fn quire_store_open(
@@ -2805,7 +2806,7 @@ extern "C" {
 
     /// What is in the store, as JSON, the last used entry first:
     /// ```text
-    ///   {"path", "budget_bytes", "bytes": of all entries and of what is being written,
+    ///   {"path": absolute, "budget_bytes", "bytes": of all entries and of what is being written,
     ///    "entries": [{"name", "bytes", "last_use": seconds since 1970, "in_use": whether a session has
     ///      it open or it is being written, "title": may be empty, "n_tokens", "origin": as of
     ///      quire_snapshot_describe; of a damaged entry instead of these three "damage": why}],
