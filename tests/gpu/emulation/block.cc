@@ -84,7 +84,8 @@ class Block {
   const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* name,
                     const std::function<void(Slots&, unsigned)>& finish);
   [[noreturn]] void fail(const char* what, const char* more = "");
-  void accessed(const void* memory, size_t bytes, Access access);
+  // as_one: by one instruction.
+  void accessed(const void* memory, size_t bytes, Access access, bool as_one);
   // The first products of a launch. Their operands are kept in memory that is not the device's.
   void begin_products() { has_products_ = true; }
 
@@ -279,7 +280,7 @@ const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const c
   return slots;
 }
 
-void Block::accessed(const void* memory, size_t bytes, Access access) {
+void Block::accessed(const void* memory, size_t bytes, Access access, bool as_one) {
   const auto is_in = [&](const void* begin, size_t n) {
     return reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(begin) < n;
   };
@@ -287,7 +288,9 @@ void Block::accessed(const void* memory, size_t bytes, Access access) {
   const bool is_own = current_->fiber.has_on_stack(memory) ||
                       is_in(meetings_.data(), meetings_.size() * sizeof(Meeting)) ||
                       is_in(threads_.data(), threads_.size() * sizeof(Thread)) || is_in(this, sizeof *this);
-  if (is_no_kernel_ || (!is_shared && (is_own || has_products_))) return;
+  if (is_no_kernel_ || (!is_shared && is_own)) return;
+  if (as_one && reinterpret_cast<uintptr_t>(memory) % bytes != 0) fail("a misaligned access");
+  if (!is_shared && has_products_) return;
   if (!is_shared && reach_) {
     is_no_kernel_ = true;
     const bool reached = reach_(memory, bytes);
@@ -363,13 +366,11 @@ const Slots& meet(unsigned mask, const void* value, size_t bytes, const char* na
 }
 
 void accessed(const void* memory, size_t bytes, Access access) {
-  if (running != nullptr && accesses_are_told()) running->accessed(memory, bytes, access);
+  if (running != nullptr && accesses_are_told()) running->accessed(memory, bytes, access, false);
 }
 
 void accessed_as_one(const void* memory, size_t bytes, Access access) {
-  if (running == nullptr || !accesses_are_told()) return;
-  if (reinterpret_cast<uintptr_t>(memory) % bytes != 0) running->fail("a misaligned access");
-  running->accessed(memory, bytes, access);
+  if (running != nullptr && accesses_are_told()) running->accessed(memory, bytes, access, true);
 }
 
 void copy_async(void* target, const void* source, int bytes, bool whole) {
