@@ -485,8 +485,9 @@ QUIRE_API void quire_quantize_options_init(quire_quantize_options* options, size
 QUIRE_API const char* quire_get_quantizations(void);
 /* Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
  * programs open, too. The file appears when it is complete; one that is there is replaced. Waits
- * until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED
- * (what GGUF has no place for: named). [any-thread] since 0.1 */
+ * until done. Errors: those of quire_model_load; BAD_FILE (also a weight that is not finite where
+ * its tensor is rounded); INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what GGUF has no place
+ * for: named; a weight that is too large for its tensor's new type). [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_quantize(const char* path, size_t path_len, const char* out_path,
                                             size_t out_path_len,
                                             const quire_quantize_options* options,

@@ -56,7 +56,11 @@ void convert_elements(ElementType source_type, const char* source, ElementType t
   }
   float wide[kTile];
   dequantize(source_type, source, n, wide);
-  is_quantized(type) ? quantize(wide, n, type, out) : convert(ElementType::kF32, wide, type, out, n);
+  if (is_quantized(type)) {
+    quantize(wide, n, type, out);
+  } else {
+    convert(ElementType::kF32, wide, type, out, n);
+  }
 }
 
 // Packs rows of the source as columns of one panel.

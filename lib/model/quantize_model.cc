@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cmath>
 #include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "lib/format/gguf.h"
 #include "lib/format/gguf_export.h"
 #include "lib/format/gguf_files.h"
 #include "lib/format/gguf_writer.h"
+#include "lib/format/json.h"
 #include "lib/model/checkpoint.h"
 #include "lib/model/weight_layout.h"
 #include "lib/support/element.h"
@@ -169,11 +173,19 @@ class Quantizer {
       const int64_t n = std::min(step, rows - first);
       const auto piece = std::span(in).first(static_cast<size_t>(n) * in_row);
       QUIRE_TRY(files_->read(job.name, first * static_cast<int64_t>(in_row), piece));
+      std::atomic<int64_t> bad{n};  // the first row of the piece whose rounded weights are not finite
       request_.pool->run(n, nullptr, [&](int64_t row, int thread) {
         const int64_t from = job.interleave ? source_row(row) : row;
-        round_row(view.type, in.data() + static_cast<size_t>(from) * in_row, columns, wide.data() + thread * columns,
-                  job.type, out.data() + static_cast<size_t>(row) * out_row);
+        if (!round_row(view.type, in.data() + static_cast<size_t>(from) * in_row, columns,
+                       wide.data() + thread * columns, job.type, out.data() + static_cast<size_t>(row) * out_row)) {
+          for (int64_t least = bad; from < least && !bad.compare_exchange_weak(least, from);) {
+          }
+        }
       });
+      if (bad < n) {
+        dequantize(view.type, in.data() + static_cast<size_t>(bad) * in_row, columns, wide.data());
+        return not_finite(job, first + bad, std::span(wide).first(static_cast<size_t>(columns)));
+      }
       QUIRE_TRY(out_->write(std::span(out).first(static_cast<size_t>(n) * out_row)));
       done_ += static_cast<int64_t>(piece.size());
       if (request_.progress) request_.progress(done_, total_);
@@ -187,16 +199,34 @@ class Quantizer {
     return row - in_head + in_head % 2 * (head_dim_ / 2) + in_head / 2;
   }
 
-  // Runs on the pool, so it must not allocate. wide: [n], overwritten.
-  static void round_row(ElementType type, const std::byte* source, int64_t n, float* wide, ElementType out_type,
+  // Runs on the pool, so it must not allocate. wide: [n], overwritten. Returns whether what was rounded is finite.
+  static bool round_row(ElementType type, const std::byte* source, int64_t n, float* wide, ElementType out_type,
                         std::byte* out) {
     if (type == out_type) {
       std::copy_n(source, row_bytes(type, n), out);
-      return;
+      return true;
     }
     dequantize(type, source, n, wide);
     if (is_quantized(out_type)) return quantize(wide, n, out_type, out);
-    for (int64_t i = 0; i < n; ++i) store_element(out_type, out, i, wide[i]);
+    bool finite = true;
+    for (int64_t i = 0; i < n; ++i) {
+      store_element(out_type, out, i, wide[i]);
+      finite = finite && std::isfinite(load_element(out_type, out, i));
+    }
+    return finite;
+  }
+
+  // Of a row [n] of the checkpoint that the type of the job cannot hold.
+  static Status not_finite(const Job& job, int64_t row, std::span<const float> weights) {
+    float largest = 0;
+    for (const float weight : weights) {
+      if (!(std::fabs(weight) <= std::fabs(largest))) largest = weight;
+      if (!std::isfinite(largest)) break;
+    }
+    const std::string where = "tensor " + job.name + ", row " + std::to_string(row);
+    if (!std::isfinite(largest)) return Status(Code::kBadFile, where + ": a weight is not finite");
+    return Status(Code::kUnsupported, where + ": a weight of " + json_excerpt(Json(largest)) + " is too large for " +
+                                          gguf_type(job.type).name);
   }
 
   const QuantizeRequest& request_;

@@ -81,7 +81,8 @@ void dequantize(ElementType type, const void* source, int64_t n, float* out);
 
 // Rounds n values to a quantised type: the scales of a block are chosen to make the sum of squared errors small, in a
 // way that depends on the block's values alone. A block that holds a value that is not finite, or too large for f16
-// scales, becomes one whose values are not finite. n is a multiple of the type's block.
-void quantize(const float* source, int64_t n, ElementType type, void* out);
+// scales, becomes one whose values are not finite. n is a multiple of the type's block. Returns whether the values of
+// all blocks are finite.
+bool quantize(const float* source, int64_t n, ElementType type, void* out);
 
 }  // namespace quire

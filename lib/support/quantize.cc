@@ -403,6 +403,8 @@ QuantizeBlock block_function(ElementType type) {
   return nullptr;
 }
 
+bool is_finite_f16(const uint8_t* at) { return (at[1] & 0x7c) != 0x7c; }
+
 bool all_finite(Values x) {
   int32_t top = 0;
   for (const float v : x) top = std::max(top, std::bit_cast<int32_t>(v) & 0x7fffffff);
@@ -411,11 +413,12 @@ bool all_finite(Values x) {
 
 }  // namespace
 
-void quantize(const float* source, int64_t n, ElementType type, void* out) {
+bool quantize(const float* source, int64_t n, ElementType type, void* out) {
   const QuantizeBlock function = block_function(type);
   const BlockFormat format = block_format(type);
   const size_t scale_at = type == ElementType::kQ6_K ? 208 : 0;
   auto* block = static_cast<uint8_t*>(out);
+  bool finite = true;
   for (int64_t i = 0; i < n; i += format.elements, block += format.bytes) {
     const Values x{source + i, static_cast<size_t>(format.elements)};
     if (all_finite(x)) {
@@ -424,7 +427,9 @@ void quantize(const float* source, int64_t n, ElementType type, void* out) {
       std::memset(block, 0, format.bytes);
       put_f16(block + scale_at, NAN);
     }
+    finite = finite && is_finite_f16(block + scale_at) && (!has_offset(type) || is_finite_f16(block + 2));
   }
+  return finite;
 }
 
 }  // namespace quire

@@ -1372,8 +1372,9 @@ interface.functions.get_quantizations = { returns = "const char*",  }
 -- model_quantize(path, out_path, options) [any-thread] since 0.1
 -- Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
 -- programs open, too. The file appears when it is complete; one that is there is replaced. Waits
--- until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED
--- (what GGUF has no place for: named).
+-- until done. Errors: those of quire_model_load; BAD_FILE (also a weight that is not finite where
+-- its tensor is rounded); INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what GGUF has no place
+-- for: named; a weight that is too large for its tensor's new type).
 interface.functions.model_quantize = { returns = "quire_status", { "text", "char" }, { "count", "path" }, { "text", "char" }, { "count", "out_path" }, { "options", "quire_quantize_options" }, { "error", "quire_error*" } }
 -- adapter_options_init() [any-thread] since 0.1
 interface.functions.adapter_options_init = { returns = "void", { "result", "quire_adapter_options" }, { "size", "quire_adapter_options" } }

@@ -976,8 +976,9 @@ static const step steps_of_quire_model_quantize[] = {
     {0, 0, NULL, 0, NULL, NULL}};
 /** Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
  * programs open, too. The file appears when it is complete; one that is there is replaced. Waits
- * until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED
- * (what GGUF has no place for: named).
+ * until done. Errors: those of quire_model_load; BAD_FILE (also a weight that is not finite where
+ * its tensor is rounded); INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what GGUF has no place
+ * for: named; a weight that is too large for its tensor's new type).
  * [any-thread] since 0.1 */
 static void call_quire_model_quantize(call* c) {
   c->status = quire_model_quantize(c->slots[0].p, c->slots[1].n, c->slots[2].p, c->slots[3].n, c->slots[4].p, &c->err);

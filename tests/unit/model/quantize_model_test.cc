@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "lib/format/gguf_files.h"
+#include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/loaded_model.h"
 #include "tests/unit/model/temporary_folder.h"
 
@@ -40,6 +42,20 @@ class QuantizeModel : public testing::Test {
     config.update(values);
     std::ofstream(file(model + "/config.json")) << config.dump();
     return file(model);
+  }
+  // A copy of a golden model of f32 weights with another one at the beginning of a row.
+  std::string with_weight(const std::string& model, const std::string& tensor, int64_t row, float weight) const {
+    std::filesystem::copy(model, file("changed"));
+    const std::string path = file("changed/model.safetensors");
+    std::string bytes = test::read_file(path);
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    const auto info = nlohmann::json::parse(bytes.substr(sizeof length, length)).at(tensor);
+    const size_t begin = info["data_offsets"][0], columns = info["shape"][1];
+    std::memcpy(&bytes[sizeof length + length + begin + static_cast<size_t>(row) * columns * sizeof weight], &weight,
+                sizeof weight);
+    test::write_file(path, bytes);
+    return file("changed");
   }
   // smollm3_yarn with the layers that do not rotate where GGUF has them: every fourth.
   std::string smollm3() const {
@@ -137,6 +153,37 @@ TEST_F(QuantizeModel, RefusesWhatItCannotWrite) {
   cancel.cancel();
   EXPECT_EQ(write(kModels + "text_256", "q8_0", file("m.gguf"), &cancel).code(), Code::kCancelled);
   EXPECT_EQ(n_files(), 0u);
+}
+
+// The error names the row of the checkpoint, though GGUF has the rows of Q in another order.
+TEST_F(QuantizeModel, RefusesAWeightThatATypeCannotHold) {
+  const std::string q = "model.layers.1.self_attn.q_proj.weight", down = "model.layers.0.mlp.down_proj.weight";
+  struct Case {
+    std::string tensor;
+    int64_t row;
+    float weight;
+    std::string recipe, error;  // "": none
+  };
+  const Case cases[] = {{q, 9, -7e4f, "f16", "tensor " + q + ", row 9: a weight of -70000.0 is too large for F16"},
+                        {q, 9, -7e4f, "bf16", ""},
+                        {q, 9, -7e4f, "q4_0", ""},
+                        {q, 9, 1e7f, "q8_0", "tensor " + q + ", row 9: a weight of 10000000.0 is too large for Q8_0"},
+                        {q, 8, 1e7f, "q4_1", "tensor " + q + ", row 8: a weight of 10000000.0 is too large for Q4_1"},
+                        {down, 3, NAN, "q5_1", "tensor " + down + ", row 3: a weight is not finite"},
+                        {down, 3, INFINITY, "bf16", "tensor " + down + ", row 3: a weight is not finite"},
+                        {down, 3, NAN, "f32", ""}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.tensor + " " + std::to_string(c.weight) + " " + c.recipe);
+    const std::string model = with_weight(kModels + "text_256", c.tensor, c.row, c.weight);
+    const Status written = write(model, c.recipe, file("m.gguf"));
+    EXPECT_EQ(written.message(), c.error);
+    const Code expected = std::isfinite(c.weight) ? Code::kUnsupported : Code::kBadFile;
+    EXPECT_EQ(written.code(), c.error.empty() ? Code::kOk : expected);
+    EXPECT_EQ(std::filesystem::exists(file("m.gguf")), c.error.empty());
+    std::filesystem::remove_all(model);
+    std::filesystem::remove(file("m.gguf"));
+    EXPECT_EQ(n_files(), 0u);
+  }
 }
 
 TEST_F(QuantizeModel, LeavesNothingWhenItIsCancelledHalfway) {

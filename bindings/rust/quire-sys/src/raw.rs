@@ -1923,8 +1923,9 @@ extern "C" {
 
     /// Writes a model (a path as that of quire_model_load) to the GGUF file `out_path`, which other
     /// programs open, too. The file appears when it is complete; one that is there is replaced. Waits
-    /// until done. Errors: those of quire_model_load; INVALID_ARGUMENT (no such recipe); UNSUPPORTED
-    /// (what GGUF has no place for: named).
+    /// until done. Errors: those of quire_model_load; BAD_FILE (also a weight that is not finite where
+    /// its tensor is rounded); INVALID_ARGUMENT (no such recipe); UNSUPPORTED (what GGUF has no place
+    /// for: named; a weight that is too large for its tensor's new type).
     ///
     /// [any-thread] since 0.1
     pub fn quire_model_quantize(
