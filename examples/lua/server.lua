@@ -15,6 +15,7 @@ local socket = require("socket")
 local MAX_BYTES = 64 * 1024 -- of a question
 local MAX_TOKENS = 200 -- of an answer
 local MAX_CLIENTS = 400 -- at once: select takes descriptors below 1024, and an answer has two
+local MAX_WAITING = 1024 -- connections that are not accepted yet; by default one beyond 32 waits a second or more
 local OK = "200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nTransfer-Encoding: chunked"
 
 -- Sockets and streams that can be read, or written, before a coroutine goes on: it yields the list and the object.
@@ -174,7 +175,7 @@ local document = runtime:load(arg[1]):session("dca")
 document:feed(opened:read("*a"))
 document:prefill()
 
-local listener = assert(socket.bind(host, port))
+local listener = assert(socket.bind(host, port, MAX_WAITING))
 listener:settimeout(0)
 go_on(coroutine.wrap(accept), listener, document)
 print(("listening at http://%s:%d/"):format(host, select(2, listener:getsockname())))

@@ -18,6 +18,7 @@ import quire
 
 MAX_BYTES = 64 * 1024  # of a question
 MAX_TOKENS = 200  # of an answer
+MAX_WAITING = 1024  # connections that are not accepted yet; by default one beyond 100 waits a second or more
 TIMEOUT = 30  # seconds that a question may take to come
 
 
@@ -84,7 +85,8 @@ async def listen(document, host, port):
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = await asyncio.start_server(lambda reader, writer: serve(document, reader, writer), host, port)
+    server = await asyncio.start_server(lambda reader, writer: serve(document, reader, writer), host, port,
+                                        backlog=MAX_WAITING)
     print(f"listening at http://{host}:{server.sockets[0].getsockname()[1]}/", flush=True)
     await stopped.wait()
     server.close()
