@@ -1,11 +1,14 @@
 // quire quantize: a model as a GGUF file of quantised weights.
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.h"
@@ -42,10 +45,19 @@ bool is_of_model(const QuantizeArguments& arguments) {
   return false;
 }
 
+// Whether the output would take the place of a file of another kind: a path that was not meant.
+bool is_no_gguf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 4> magic{};
+  file.read(magic.data(), magic.size());
+  return file.gcount() > 0 && std::string_view(magic.data(), magic.size()) != "GGUF";
+}
+
 int quantize(const QuantizeArguments& arguments) {
   if (is_of_model(arguments)) {
     throw UsageError(arguments.out + " is the model itself; what quantising takes away could not be brought back");
   }
+  if (is_no_gguf(arguments.out)) throw UsageError(arguments.out + " is there and no GGUF file; it is not overwritten");
   const CancelOnInterrupt cancel;
   Progress progress("quantising", "MiB");
   auto options = initialised(quire_quantize_options_init);
@@ -83,7 +95,8 @@ void add_quantize(CLI::App& app, Action& action) {
       ->type_name("N");
   add_quiet_option(*command);
   command->footer(R"help(
-Types with _k_m are mixtures: q4_k_m has some tensors in more bits. The model itself is not overwritten.
+Types with _k_m are mixtures: q4_k_m has some tensors in more bits. The model itself is not overwritten, nor a
+file that is no GGUF file.
 
 Example:
   quire quantize -t q4_k_m model model-q4_k_m.gguf)help");

@@ -264,6 +264,8 @@ class UsageTest(unittest.TestCase):
             shutil.copytree(OPTIONS.model, copy)
             self.assertIn("is the model itself", self.assert_usage_error("quantize", copy, copy / "model.safetensors"))
             self.assertEqual((copy / "model.safetensors").read_bytes(), weights.read_bytes())
+            self.assertIn("no GGUF file", self.assert_usage_error("quantize", copy, copy / "config.json"))
+            self.assertEqual((copy / "config.json").read_bytes(), weights.with_name("config.json").read_bytes())
         self.assert_usage_error("eval", "needle", "-m", "x", "--tokens", "64", "--depths", "nan")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--window", "32")
         self.assert_usage_error("eval", "ppl", "-m", "x", "-f", "x", "--tokens", "64", "--target-tokens", "64")
