@@ -54,9 +54,8 @@ struct GgufModel {
   void put(std::string_view key, std::string type_and_value);
 };
 
-// The types of matrices in files that the library multiplies with, those of rows of whole 256s last.
-constexpr uint32_t kGgufMatrixTypes[] = {0, 1, 30, 8, 2, 3, 6, 7, 12, 13, 14};
-constexpr size_t kGgufMatrixTypesOfAnyRow = 8;  // of multiples of 32
+// The types of matrices in files that the library opens.
+constexpr uint32_t kGgufMatrixTypes[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 12, 13, 14, 10, 11, 23};
 
 struct GgufShape {
   std::string architecture = "llama";

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "lib/format/gguf_files.h"
+#include "tests/gguf_model.h"
 #include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/loaded_model.h"
 #include "tests/unit/model/temporary_folder.h"
@@ -128,6 +129,29 @@ TEST_F(QuantizeModel, WritesAFileOfAFile) {
   auto first = open_gguf(file("a.gguf")), second = open_gguf(file("b.gguf"));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->header.metadata.size(), second->header.metadata.size());
+}
+
+// Q2_K, Q3_K, IQ4_NL and IQ4_XS are read as other types (lib/format/transcode.h), wherever weights are read.
+TEST_F(QuantizeModel, ReadsTypesThatNoKernelHas) {
+  for (const uint32_t type : {10, 11, 23}) {
+    SCOPED_TRACE(type);
+    test::GgufShape shape;
+    shape.types = {20, type};  // the first layer's down projection has rows of whole blocks of `type`
+    test::write_file(file("a.gguf"), test::make_gguf_model(shape).file());
+    const Status written = write(file("a.gguf"), "f32", file("b.gguf"));
+    ASSERT_TRUE(written.ok()) << written.message();
+    EXPECT_EQ(done_, total_);
+    ModelLoader::Options exact;
+    exact.activation_type = ElementType::kF32;
+    Loaded floats(file("b.gguf"), exact);
+    ASSERT_TRUE(floats.status().ok()) << floats.status().message();
+    for (const bool map : {false, true}) {
+      exact.map = map;
+      Loaded original(file("a.gguf"), exact);
+      ASSERT_TRUE(original.status().ok()) << original.status().message();
+      EXPECT_LT(difference(floats.logits(), original.logits()), 1e-5 * largest(floats.logits()));
+    }
+  }
 }
 
 TEST_F(QuantizeModel, RefusesWhatItCannotWrite) {
