@@ -2,7 +2,7 @@
 //
 //   in the file   read as
 //   Q2_K          q6_k      each of a group's four values off by at most a 62nd of the largest of the group's 16
-//                           elements, and a 7,800th of the largest of the block's 256
+//                           elements, a 7,800th of the largest of the block's 256, and 2^-25
 //   Q3_K          q6_k      exact
 //   IQ4_NL        q8_0      exact
 //   IQ4_XS        q8_0      exact but for the scales, which are rounded to f16

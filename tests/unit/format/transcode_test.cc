@@ -59,7 +59,7 @@ float largest_of(std::span<const float> values) {
 // The error that transcode.h allows a block of Q2_K, and what f16 and f32 round.
 void expect_close(const std::vector<float>& values, const std::vector<float>& expected) {
   ASSERT_EQ(values.size(), expected.size());
-  const float in_block = largest_of(expected) / 7800;
+  const float in_block = largest_of(expected) / 7800 + 0x1p-25f;
   for (size_t i = 0; i < values.size(); ++i) {
     const float in_group = largest_of(std::span(expected).subspan(i / 16 * 16, 16)) / 62;
     ASSERT_LE(std::fabs(values[i] - expected[i]), in_group * 1.0001f + in_block)
@@ -109,7 +109,7 @@ std::vector<float> definition_of_q2_k(const std::vector<std::byte>& block) {
   return values;
 }
 
-// Groups of zeros and of one value are among them.
+// Groups of zeros and of one value are among them, and blocks whose scale f16 hardly holds.
 TEST(Transcode, RoundsGroupsOfEverySize) {
   std::mt19937_64 random(test::seed());
   for (int round = 0; round < 2000; ++round) {
@@ -119,7 +119,7 @@ TEST(Transcode, RoundsGroupsOfEverySize) {
       if (random() % 4 == 0) block[g] = {};
       if (random() % 4 == 0) block[16 + 4 * g] = block[17 + 4 * g] = block[18 + 4 * g] = block[19 + 4 * g] = {};
     }
-    const float size = std::ldexp(1.0f, static_cast<int>(random() % 14) - 8);
+    const float size = std::ldexp(1.0f, static_cast<int>(random() % 24) - 18);
     put_f16(block, 80, size), put_f16(block, 82, random() % 3 == 0 ? 0 : size / 2);
     const std::vector<float> expected = definition_of_q2_k(block);
     expect_close(values_of(*find_transcoding("Q2_K"), block), expected);
