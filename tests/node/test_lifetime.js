@@ -274,3 +274,25 @@ test('a worker that alone has loaded the module', () => {
     })();`;
   assert.equal(printed(script), 'left\n');
 });
+
+test('a worker that ends while it closes', () => {
+  const closing = `
+    const { Runtime } = require('quire');
+    const runtimes = Array.from({ length: 32 }, () => new Runtime({ threads: 4 }));
+    for (const runtime of runtimes) runtime.closeAsync();
+    process.exit();`;
+  const script = `
+    const fs = require('node:fs');
+    const { once } = require('node:events');
+    const { Worker } = require('node:worker_threads');
+    const threads = () => fs.readdirSync('/proc/self/task').length;
+    (async () => {
+      for (let i = 0; i < 4; ++i) {
+        const before = threads();
+        await once(new Worker(${JSON.stringify(closing)}, { eval: true }), 'exit');
+        while (threads() > before) await new Promise(setImmediate); // until those that close have ended, too
+      }
+      console.log('left');
+    })();`;
+  assert.equal(printed(script), 'left\n');
+});

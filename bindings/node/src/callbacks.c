@@ -89,14 +89,58 @@ void finish_progress(napi_env env, progress* p) {
   napi_release_threadsafe_function(p->function, napi_tsfn_abort);
 }
 
-/* ---- Log: the runtime has one hold on it, the environment the other. Either may go first ---- */
+/* ---- Carriers: who calls has one hold on it, the environment the other. Either may go first ---- */
 
-struct log_sink {
+struct carrier {
   napi_threadsafe_function function;
   pthread_mutex_t mutex;
-  bool open; /* the function is there */
+  bool open; /* the function is there: the environment frees it when it ends, whoever still holds it */
   int holds;
 };
+
+static void let_go(carrier* to) { /* with the mutex, which it unlocks */
+  const bool last = --to->holds == 0;
+  pthread_mutex_unlock(&to->mutex);
+  if (!last) return;
+  pthread_mutex_destroy(&to->mutex);
+  free(to);
+}
+
+/* The environment ends, or who calls let go before. */
+static void end_carrier(napi_env env, void* data, void* hint) {
+  carrier* to = data;
+  (void)env, (void)hint;
+  pthread_mutex_lock(&to->mutex);
+  to->open = false;
+  let_go(to);
+}
+
+carrier* new_carrier(napi_env env, napi_value function, const char* name, napi_threadsafe_function_call_js call) {
+  carrier* to = calloc(1, sizeof *to);
+  if (!to) return NULL;
+  pthread_mutex_init(&to->mutex, NULL);
+  to->open = true;
+  to->holds = 2;
+  if (new_threadsafe(env, function, name, to, end_carrier, call, &to->function)) return to;
+  pthread_mutex_destroy(&to->mutex);
+  free(to);
+  return NULL;
+}
+
+bool carry(carrier* to, void* data) {
+  pthread_mutex_lock(&to->mutex);
+  const bool taken = to->open && napi_call_threadsafe_function(to->function, data, napi_tsfn_nonblocking) == napi_ok;
+  pthread_mutex_unlock(&to->mutex);
+  return taken;
+}
+
+void drop_carrier(carrier* to) {
+  pthread_mutex_lock(&to->mutex);
+  if (to->open) napi_release_threadsafe_function(to->function, napi_tsfn_release);
+  let_go(to);
+}
+
+/* ---- Log ---- */
 
 typedef struct message {
   int32_t level;
@@ -104,24 +148,13 @@ typedef struct message {
   char text[];
 } message;
 
-static void let_go(log_sink* log) { /* with the mutex, which it unlocks */
-  const bool last = --log->holds == 0;
-  pthread_mutex_unlock(&log->mutex);
-  if (!last) return;
-  pthread_mutex_destroy(&log->mutex);
-  free(log);
-}
-
 static void on_log(void* user_data, int32_t level, const char* text, size_t len) {
-  log_sink* log = user_data;
   message* m = malloc(sizeof *m + len);
   if (!m) return;
   m->level = level;
   m->len = len;
   memcpy(m->text, text, len);
-  pthread_mutex_lock(&log->mutex);
-  if (!log->open || napi_call_threadsafe_function(log->function, m, napi_tsfn_nonblocking) != napi_ok) free(m);
-  pthread_mutex_unlock(&log->mutex);
+  if (!carry(user_data, m)) free(m);
 }
 
 static void tell_log(napi_env env, napi_value callback, void* context, void* data) {
@@ -137,35 +170,12 @@ static void tell_log(napi_env env, napi_value callback, void* context, void* dat
   free(m);
 }
 
-/* The environment ends, or the runtime let go before. */
-static void end_log(napi_env env, void* data, void* hint) {
-  log_sink* log = data;
-  (void)env, (void)hint;
-  pthread_mutex_lock(&log->mutex);
-  log->open = false;
-  let_go(log);
-}
-
-void drop_log(log_sink* log) {
-  pthread_mutex_lock(&log->mutex);
-  if (log->open) napi_release_threadsafe_function(log->function, napi_tsfn_release);
-  let_go(log);
-}
-
-static void on_log_destroy(void* user_data) { drop_log(user_data); }
+static void on_log_destroy(void* user_data) { drop_carrier(user_data); }
 
 bool set_log(napi_env env, call* c, napi_value value, quire_runtime_options* to) {
   if (!is_function(env, value)) return wrong(env, "log", "a function");
-  log_sink* log = calloc(1, sizeof *log);
-  if (!log) return napi_throw_error(env, NULL, "out of memory") != napi_ok;
-  pthread_mutex_init(&log->mutex, NULL);
-  log->open = true;
-  log->holds = 2;
-  if (!new_threadsafe(env, value, "quire log", log, end_log, tell_log, &log->function)) {
-    pthread_mutex_destroy(&log->mutex);
-    free(log);
-    return napi_throw_error(env, NULL, "no threadsafe function") != napi_ok;
-  }
+  carrier* log = new_carrier(env, value, "quire log", tell_log);
+  if (!log) return napi_throw_error(env, NULL, "no threadsafe function") != napi_ok;
   napi_unref_threadsafe_function(env, log->function); /* it keeps no process alive */
   c->log = log;
   to->log = on_log;

@@ -194,7 +194,7 @@ static void free_call(napi_env env, call* c, bool ran) {
     if (c->slots[s->slot].p) s->handle->release(c->slots[s->slot].p); /* nobody could take it */
   }
   if (c->progress) finish_progress(env, c->progress);
-  if (c->log && !kept) drop_log(c->log);
+  if (c->log && !kept) drop_carrier(c->log);
   if (c->source && !(kept && made)) drop_source(c->source);
   for (int i = 0; i < c->n_held; ++i) c->held[i].type->release(c->held[i].pointer);
   if (c->self) napi_delete_reference(env, c->self);
@@ -268,42 +268,40 @@ static void complete_alone(napi_env env, napi_value callback, void* context, voi
 
 static void* execute_alone(void* data) {
   call* c = data;
-  const napi_threadsafe_function finished = c->finished;
+  carrier* finished = c->finished;
   run(c);
-  if (napi_call_threadsafe_function(finished, c, napi_tsfn_blocking) == napi_ok)
-    napi_release_threadsafe_function(finished, napi_tsfn_release);
-  else /* the environment ended, and the function with it */
-    free_call(NULL, c, true);
+  if (!carry(finished, c)) free_call(NULL, c, true);
+  drop_carrier(finished);
   return NULL;
 }
 
-/* What ends other calls must not wait for one of libuv's threads: they are few, and all may be in such calls. */
-static bool start_alone(napi_env env, call* c, napi_value name) {
+/* What ends other calls must not wait for one of libuv's threads: they are few, and all may be in such calls. Nor does
+ * the environment wait for this thread when it ends. */
+static bool start_alone(napi_env env, call* c) {
   pthread_t thread;
   pthread_attr_t attributes;
-  if (napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, complete_alone, &c->finished) !=
-      napi_ok)
-    return false;
+  if (!(c->finished = new_carrier(env, NULL, c->of->name, complete_alone))) return false;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   const bool began = pthread_create(&thread, &attributes, execute_alone, c) == 0;
   pthread_attr_destroy(&attributes);
-  if (!began) napi_release_threadsafe_function(c->finished, napi_tsfn_abort);
+  if (!began) drop_carrier(c->finished);
   return began;
 }
 
-static bool start_pooled(napi_env env, call* c, napi_value name) {
-  return napi_create_async_work(env, NULL, name, execute, complete, c, &c->work) == napi_ok &&
+static bool start_pooled(napi_env env, call* c) {
+  napi_value name;
+  return napi_create_string_utf8(env, c->of->name, NAPI_AUTO_LENGTH, &name) == napi_ok &&
+         napi_create_async_work(env, NULL, name, execute, complete, c, &c->work) == napi_ok &&
          napi_queue_async_work(env, c->work) == napi_ok;
 }
 
 static napi_value call_async(napi_env env, napi_callback_info info) {
   call* c = new_call(env, info, true);
   if (!c) return NULL;
-  napi_value promise, name;
-  napi_create_string_utf8(env, c->of->name, NAPI_AUTO_LENGTH, &name);
+  napi_value promise;
   if (napi_create_promise(env, &c->deferred, &promise) == napi_ok &&
-      (c->of->closes ? start_alone : start_pooled)(env, c, name)) {
+      (c->of->closes ? start_alone : start_pooled)(env, c)) {
     if (c->exclusive) ++c->exclusive->calls;
     return promise;
   }

@@ -135,7 +135,7 @@ typedef union slot {
 } slot;
 
 typedef struct progress progress;
-typedef struct log_sink log_sink;
+typedef struct carrier carrier;
 typedef struct bytes bytes;
 
 typedef struct sink {
@@ -161,12 +161,12 @@ struct call {
   handle* exclusive; /* its object is kept by `self` */
   napi_ref self;
   progress* progress;
-  log_sink* log;
+  carrier* log;
   bytes* source;
   bool collects;
   sink sink;
   napi_async_work work;
-  napi_threadsafe_function finished; /* of a call on a thread of its own */
+  carrier* finished; /* of a call on a thread of its own */
   napi_deferred deferred;
 };
 
@@ -188,12 +188,17 @@ napi_value record_value(napi_env env, const void* from, const record* of);
 /* Structs as an array of objects; numbers as a typed array; FIELD_CHAR as a string; FIELD_BYTES as a Buffer. */
 napi_value filled_value(napi_env env, const void* from, size_t n, int kind, const record* of);
 
+/* ---- Carriers (callbacks.c) take what other threads made to JavaScript's, while its environment lives ---- */
+
+carrier* new_carrier(napi_env env, napi_value function, const char* name, napi_threadsafe_function_call_js call);
+bool carry(carrier* to, void* data); /* false: the environment ended, and `call` will not get it */
+void drop_carrier(carrier* to);
+
 /* ---- What C calls back (callbacks.c): each writes its function and its data into the struct ---- */
 
 bool set_progress(napi_env env, call* c, napi_value value, const field* f, char* to);
 void finish_progress(napi_env env, progress* p); /* tells what it was not told yet */
 bool set_log(napi_env env, call* c, napi_value value, quire_runtime_options* to);
-void drop_log(log_sink* log); /* of a runtime that was not made */
 bool set_source(napi_env env, call* c, napi_value value, quire_snapshot_reader* to);
 void drop_source(bytes* source);
 void set_sink(call* c, quire_snapshot_writer* to);
