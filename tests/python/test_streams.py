@@ -1,8 +1,10 @@
 """Streams: what is generated, and how it ends."""
 
 import asyncio
+import io
 import math
 import select
+import threading
 import unittest
 
 import quire
@@ -176,6 +178,39 @@ class Streams(WithModel):
         with self.assertRaises(quire.QuireError) as caught:
             asyncio.run(failing())
         self.assertEqual(caught.exception.status, "CLOSED")
+
+    def test_two_tasks_do_not_wait_for_one_stream(self):
+        goes_on = threading.Event()
+        goes_on.set()
+
+        class File(io.BytesIO):
+            def read(self, size=-1):
+                goes_on.wait()
+                return super().read(size)
+
+        file = File()
+        with self.session() as session:
+            session.feed("The reader turns the leaves " * 20)
+            session.prefill()
+            session.save(file)
+
+        async def main():
+            with self.model.load_session(file) as session:
+                session.feed_tokens([5])
+                goes_on.clear()  # the first event waits for the file
+                with session.stream(1, ignore_eos=True) as stream:
+                    try:
+                        tasks = [asyncio.ensure_future(stream.__anext__()) for _ in range(2)]
+                        await asyncio.sleep(0)
+                        await asyncio.sleep(0)
+                        self.assertEqual([task.done() for task in tasks], [False, True])
+                        self.assertEqual(tasks[1].exception().status, "BUSY")
+                    finally:
+                        goes_on.set()
+                    await tasks[0]
+                    self.assertEqual([event.kind async for event in stream][-1], "end")
+
+        asyncio.run(main())
 
     def test_a_task_that_is_cancelled_leaves_its_session_whole(self):
         session = self.session()

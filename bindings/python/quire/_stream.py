@@ -99,8 +99,8 @@ class Stream(_Handle):
             max_undelivered=max_undelivered, cite_end=cite_end, draft_tokens=draft_tokens,
             draft_match=draft_match)
         self._vocab_size = session._vocab_size
-        # Of all calls of next(), which are made one at a time.
-        self._taking = threading.Lock()
+        # Of all calls of next(), which are made one at a time; of the task that waits between two of them.
+        self._taking, self._awaiting = threading.Lock(), threading.Lock()
         self._event, self._error = _options(_ffi.Event), _ffi.Error()
         self._event_pointer, self._error_pointer = byref(self._event), byref(self._error)
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
@@ -153,14 +153,19 @@ class Stream(_Handle):
             await self._readable()
 
     async def _readable(self) -> None:
-        """Until an event waits, or the end."""
+        """Until an event waits, or the end. A loop has one reader of a handle, so two tasks must not."""
         loop, handle = asyncio.get_running_loop(), self.wait_handle()
-        readable = loop.create_future()
-        loop.add_reader(handle, lambda: None if readable.done() else readable.set_result(None))
+        if not self._awaiting.acquire(False):
+            raise QuireError(_ffi.ERROR_BUSY, "another task waits for an event of this stream")
         try:
-            await readable
+            readable = loop.create_future()
+            loop.add_reader(handle, lambda: None if readable.done() else readable.set_result(None))
+            try:
+                await readable
+            finally:
+                loop.remove_reader(handle)
         finally:
-            loop.remove_reader(handle)
+            self._awaiting.release()
 
     async def __aenter__(self) -> Stream:
         return self
