@@ -126,21 +126,34 @@ def _fields(struct: Any) -> Dict[str, Any]:
     return {name: getattr(struct, name) for name, _ in struct._fields_[2:]}
 
 
+class _Process:
+    """Which process this is: a question for each token, for which the system would take too long."""
+
+    number = os.getpid()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.number = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.renew)
+
+
 class _Reference(c_void_p):
     """One reference, dropped when neither its owner nor a call has this object any more."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._process = os.getpid()
+        self.process = _Process.number
 
     @property
     def is_foreign(self) -> bool:
         """Whether this is a forked process: it has none of the library's threads, and perhaps locks that they held."""
-        return self._process != os.getpid()
+        return self.process != _Process.number
 
 
 def _drop(release: Any, pointer: Optional[int], process: int) -> None:
-    if process == os.getpid():
+    if process == _Process.number:
         release(pointer)
 
 
@@ -154,7 +167,7 @@ class _Handle:
         _call(function, *arguments, byref(out))
         self._parent = parent
         self._pointer: Optional[_Reference] = out
-        self._finalizer = weakref.finalize(out, _drop, getattr(lib, self._release), out.value, os.getpid())
+        self._finalizer = weakref.finalize(out, _drop, getattr(lib, self._release), out.value, out.process)
         self._finalizer.atexit = False  # see _close_runtimes
 
     @property

@@ -11,7 +11,7 @@ from ctypes import byref, c_int32, c_int64
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _ffi
-from ._calls import QuireError, _Handle, _array, _call, _choice, _failure, _ids, _layout, _options, _texts
+from ._calls import QuireError, _Handle, _Process, _array, _call, _choice, _failure, _ids, _layout, _options, _texts
 from ._library import lib
 from ._names import EVENTS, FINISHES, MESSAGES, REUSE_MISSES, SAMPLERS
 from ._types import Sampler
@@ -103,6 +103,7 @@ class Stream(_Handle):
         self._taking, self._awaiting = threading.Lock(), threading.Lock()
         self._event, self._error = _options(_ffi.Event), _ffi.Error()
         self._event_pointer, self._error_pointer = byref(self._event), byref(self._error)
+        self._process = _Process.number
         self._own(session, lib.quire_stream_open, session._handle, byref(options))
 
     def next(self, timeout: Optional[float] = None) -> Optional[Event]:
@@ -128,7 +129,8 @@ class Stream(_Handle):
         if not self._taking.acquire(False):
             raise QuireError(_ffi.ERROR_BUSY, "another thread waits for an event of this stream")
         try:
-            status = _next(self._pointer, milliseconds, self._event_pointer, self._error_pointer)
+            pointer = self._pointer if self._process == _Process.number else self._handle  # which raises
+            status = _next(pointer, milliseconds, self._event_pointer, self._error_pointer)
             if status == _ffi.OK:
                 return _event(self._event)
         finally:
