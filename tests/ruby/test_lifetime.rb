@@ -90,6 +90,20 @@ class TestLifetime < Minitest::Test
     logging.close
   end
 
+  # A string whose bytes C reads while another thread changes it. Were they freed, the system would take their pages back.
+  def test_a_text_that_changes_during_a_call
+    tokenizer = runtime.tokenizer(MODEL)
+    text = "Rain fell on the harbour. " * 100_000
+    expected = tokenizer.encode(text).size
+    5.times do
+      given = text + ""
+      reading = Thread.new { tokenizer.encode(given).size }
+      Thread.pass until reading.stop? || !reading.alive? # it let go of Ruby's lock
+      given.replace("")
+      assert_equal expected, reading.value
+    end
+  end
+
   # It has none of the library's threads, for which a close would wait.
   def test_a_forked_process_leaves_alone_what_it_has
     script = <<~RUBY

@@ -28,13 +28,16 @@ module Quire
       pointer.to_i
     end
 
-    # Text as bytes that C takes: UTF-8, and binary strings as they are, of which C says whether they are UTF-8.
+    # Text as bytes that C takes: UTF-8, and binary strings as they are, of which C says whether they are UTF-8. A string that
+    # may change during the call, for which another thread or a callback suffices, gives its bytes to a copy, which shares
+    # them until then.
     def text(value)
       raise TypeError, "expected a string, not #{value.class}" unless value.respond_to?(:to_str)
 
       value = value.to_str
       as_it_is = [Encoding::UTF_8, Encoding::BINARY, Encoding::US_ASCII].include?(value.encoding)
-      as_it_is ? value : value.encode(Encoding::UTF_8)
+      value = value.encode(Encoding::UTF_8) unless as_it_is
+      value.frozen? ? value : value.dup.freeze
     end
 
     # The address of a handle of this type, which is not released before the call returned.
