@@ -115,18 +115,19 @@ class TestLifetime < Minitest::Test
           if (child = fork)
             exit Process.wait2(child).last.exitstatus
           else
-            begin
-              session.counts
+            closed = [-> { session.counts }, -> { stream.cancel }, -> { stream.to_a }, -> { stream.next }].count do |use|
+              use.call && false
             rescue Quire::ClosedError
-              exit 7
+              true
             end
+            exit closed
           end
         end
       end
     RUBY
     10.times do
       said, status = Timeout.timeout(60) { Open3.capture2e(RbConfig.ruby, "-w", "-e", script) }
-      assert_equal ["", 7], [said, status.exitstatus]
+      assert_equal ["", 4], [said, status.exitstatus]
     end
   end
 

@@ -38,6 +38,11 @@ module Quire
       return @address.first unless @closed || foreign?
 
       done
+      refuse
+    end
+
+    # What a call raises that comes too late, or in another process.
+    def refuse
       why = @closed ? "was closed" : "belongs to the process that this one was forked from"
       raise ClosedError, "this #{type.to_s.delete_prefix('quire_').capitalize} #{why}"
     end

@@ -110,6 +110,7 @@ module Quire
     # The next event, or nil. An event's text lives until the next one is asked for, so two threads must not.
     def take(milliseconds)
       @takers.push(true)
+      reference.refuse if reference.foreign?
       raise BusyError, "another thread waits for an event of this stream" if @takers.size > 1
 
       status = NEXT.call(@address, milliseconds, @event_address, @error_address)
