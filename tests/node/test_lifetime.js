@@ -31,6 +31,17 @@ test('handles may go in any order', async () => {
   }
 });
 
+test('a session does all when its model was closed', async () => {
+  const { runtime } = await shared();
+  const model = await runtime.load(MODEL);
+  const session = model.session({ strategy: 'dca' }).feed('Rain fell');
+  model.close();
+  await session.prefill();
+  const stream = session.fork().stream({ maxTokens: 1, constrain: true });
+  stream.allow([5]);
+  assert.deepEqual((await events(stream)).filter(({ kind }) => kind === 'token').map(({ token }) => token), [5]);
+});
+
 test('the collector drops what was not closed', async () => {
   const { model } = await shared();
   let n = 0;

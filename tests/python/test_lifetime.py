@@ -196,6 +196,17 @@ class Lifetime(unittest.TestCase):
         result = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "4\n", ""))
 
+    def test_a_session_does_all_when_its_model_was_closed(self):
+        with quire.Runtime(threads=1) as runtime:
+            model = runtime.load(MODEL)
+            with model.session("dca") as session:
+                session.feed("Rain fell")
+                model.close()
+                session.prefill()
+                with session.fork() as fork, fork.stream(1, constrain=True) as stream:
+                    stream.allow([5])
+                    self.assertEqual([event.token for event in stream if event.kind == "token"], [5])
+
     def test_close_while_threads_begin_calls(self):
         """A call keeps the handle that it takes, however soon the close comes."""
         interval = sys.getswitchinterval()

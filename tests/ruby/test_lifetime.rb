@@ -22,6 +22,17 @@ class TestLifetime < Minitest::Test
     end
   end
 
+  def test_a_session_does_all_when_its_model_was_closed
+    own = runtime.load(MODEL)
+    session = own.session("dca").feed("Rain fell")
+    own.close
+    session.prefill
+    session.fork.stream(max_tokens: 1, constrain: true) do |stream|
+      stream.allow([5])
+      assert_equal [5], stream.grep(Quire::Token).map(&:token)
+    end
+  end
+
   def test_the_collector_drops_references
     200.times do |i|
       model.session.feed("Rain").stream(max_tokens: 1)

@@ -11,6 +11,13 @@ const { word } = require('./names');
 
 /** Weights, which any number of sessions share. */
 class Model extends Handle {
+  /** Runtime.load makes models. */
+  constructor(handle) {
+    super(handle);
+    /** Its sessions ask for it, also when it was closed. */
+    Object.defineProperty(this, 'vocabSize', { value: raw.modelGetInfo(handle).vocabSize });
+  }
+
   /** quire_model_info; weightType as a word. */
   info() {
     const info = raw.modelGetInfo(this.raw);

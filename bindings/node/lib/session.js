@@ -87,7 +87,7 @@ class Session extends Handle {
    */
   stream({ signal, ...given } = {}) {
     const handle = raw.streamOpen(this.raw, options.stream(given));
-    return new Stream(handle, signal, given.constrain && this.#model.info().vocabSize);
+    return new Stream(handle, signal, this.#model.vocabSize);
   }
 
   /** The pieces of an answer's text: an async iterable. Leaving it early ends the answer. Options as of stream. */

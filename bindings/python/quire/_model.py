@@ -31,6 +31,7 @@ class Model(_Handle):
         with _Watched(progress, cancel) as watched:
             options = _model_options(weight_type, load, merge, beacon, device, activations, packed_directory, **watched)
             self._own(runtime, lib.quire_model_load, runtime._handle, path, len(path), byref(options))
+        self._vocab_size = self.info["vocab_size"]  # its sessions ask for it, also when it was closed
 
     @property
     def info(self) -> Info:

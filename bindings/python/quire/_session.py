@@ -58,7 +58,7 @@ class Session(_Handle):
         else:
             path = _path(snapshot)
             self._own(model, lib.quire_session_load, model._handle, path, len(path), struct)
-        self._vocab_size = model.info["vocab_size"]
+        self._vocab_size = model._vocab_size
 
     def feed(self, text: Union[str, bytes], parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> None:
         """Queues one segment of text (a str, or its UTF-8 bytes). labels: (begin, end, id), in bytes of it."""

@@ -10,6 +10,15 @@ require_relative "tokenizer"
 module Quire
   # Weights, which any number of sessions share. Any thread may use it.
   class Model < Handle
+    # Number of ids. Its sessions ask for it, also when it was closed.
+    attr_reader :vocab_size
+
+    # Runtime#load makes models.
+    def initialize(reference)
+      super
+      @vocab_size = Raw.model_get_info(reference)[:vocab_size]
+    end
+
     # quire_model_info as a hash; weight_type as a symbol.
     def info
       info = Raw.model_get_info(reference).except(:flags)

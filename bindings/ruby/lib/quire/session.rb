@@ -75,7 +75,7 @@ module Quire
     # ({token => bias}), deadline (seconds), top_logprobs, and true for score, keep_logits, ignore_eos, constrain,
     # keep_hidden, cite.
     def stream(max_tokens: 0, **options, &block)
-      vocab_size = options[:constrain] ? { vocab_size: @vocab_size ||= @model.info[:vocab_size] } : {}
+      vocab_size = options[:constrain] ? { vocab_size: @model.vocab_size } : {}
       Handle.closing(Stream.new(reference, max_tokens, **vocab_size, **options), &block)
     end
 
