@@ -115,5 +115,9 @@ test('arguments of a wrong kind', async () => {
   ];
   for (const call of outside) assert.throws(call, RangeError, String(call));
   await assert.rejects(Store.open('/tmp', { mustExist: 1 }), TypeError);
+  await assert.rejects(runtime.load(MODEL, { signal: {} }), /signal: expected an AbortSignal/);
+  session.feed('Rain');
+  assert.throws(() => session.stream({ signal: {} }), /signal: expected an AbortSignal/);
+  session.discardPending(); // no stream is open
   assert.deepEqual(await events(session.feed('Rain').stream({ seed: 2n ** 64n - 1n })).then((all) => all.at(-1).kind), 'end');
 });

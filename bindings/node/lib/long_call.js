@@ -1,13 +1,15 @@
 'use strict';
 
 const raw = require('./raw');
+const options = require('./options');
 const { QuireError } = require('./errors');
 
 /**
  * Awaits `call`, which is given { cancel, progress } for its options, with a signal that cancels it and a function that is told how far
  * it is. A function that throws cancels it, too, and the promise is rejected with what it threw.
  */
-async function longCall({ signal, progress }, call) {
+async function longCall({ signal: given, progress }, call) {
+  const signal = options.signal(given);
   if (!signal && !progress) return call({});
   if (progress !== undefined && typeof progress !== 'function') throw new TypeError('progress: expected a function');
   const cancel = raw.cancelCreate();

@@ -29,6 +29,12 @@ function path(value) {
   return value instanceof URL ? fileURLToPath(value) : value;
 }
 
+/** An AbortSignal, or nothing. */
+function signal(value) {
+  if (value !== undefined && value !== null && typeof value.addEventListener !== 'function') throw new TypeError('signal: expected an AbortSignal');
+  return value;
+}
+
 function scaled(items, name) {
   return items?.map((item) => {
     const [what, scale] = Array.isArray(item) ? item : [item, 1];
@@ -89,4 +95,4 @@ function labels(given) {
   return given?.map((label) => (Array.isArray(label) ? { begin: label[0], end: label[1], id: label[2] } : label));
 }
 
-module.exports = { bit, runtime, model, session, stream, textFlags, chat, labels, path };
+module.exports = { bit, runtime, model, session, stream, textFlags, chat, labels, path, signal };

@@ -86,8 +86,9 @@ class Session extends Handle {
    * keepLogits, ignoreEos, constrain, keepHidden, cite; and signal, which cancels it.
    */
   stream({ signal, ...given } = {}) {
+    const watched = options.signal(signal);
     const handle = raw.streamOpen(this.raw, options.stream(given));
-    return new Stream(handle, signal, this.#model.vocabSize);
+    return new Stream(handle, watched, this.#model.vocabSize);
   }
 
   /** The pieces of an answer's text: an async iterable. Leaving it early ends the answer. Options as of stream. */
