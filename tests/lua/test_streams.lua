@@ -30,6 +30,9 @@ test("options", function()
   refuses("score: expected true or false", leaves().stream, leaves(), { score = 1 })
   refuses("top_k: 1099511627776 is out of range", leaves().stream, leaves(), { top_k = 2 ^ 40 })
   refuses("expected an integer", leaves().stream, leaves(), { top_k = 1.5 })
+  local holed = { 5, 6, nil, 8 }
+  equal(#holed, 4)
+  refuses("not nil", leaves().stream, leaves(), { max_tokens = 1, stop_ids = holed })
   refuses("max_tokens: expected", leaves().stream, leaves(), { max_tokens = "many" })
 end)
 

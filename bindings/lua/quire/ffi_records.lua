@@ -79,7 +79,8 @@ local function list(values, kind, name, keep)
   end
   local array = ffi.new(kind .. "[?]", #values + 1)
   keep[#keep + 1] = array
-  for i, value in ipairs(values) do
+  for i = 1, #values do -- a hole is refused, too
+    local value = values[i]
     if kind == "quire_text" then
       if type(value) ~= "string" then
         error(("%s: expected a string, not %s"):format(name, type(value)), 0)
