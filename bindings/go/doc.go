@@ -33,6 +33,7 @@ that takes one, in the middle of reading a long document too, and the session st
 # Callbacks
 
 Loggers, progress functions, readers, writers and allocators run on threads of the library or inside a call, and must not
-call Quire. A panic of one never crosses C: what becomes of it is said where each is set.
+call Quire. A panic of one never crosses C: what becomes of it is said where each is set. None may end its goroutine
+(runtime.Goexit, also by FailNow and Fatal of a test): Go would leave C in the middle of its call.
 */
 package quire
