@@ -72,6 +72,7 @@ test('constrained', async () => {
   }
   assert.equal((await events(stream)).at(-1).finishReason, 'max_tokens');
   assert.throws(() => stream.allow([320]), RangeError);
+  for (const id of [1.5, '5', NaN]) assert.throws(() => stream.allow([id]), TypeError);
 });
 
 test('notices', async () => {

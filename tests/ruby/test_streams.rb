@@ -69,6 +69,7 @@ class TestStreams < Minitest::Test
       end
       assert_equal :max_tokens, stream.to_a.last.finish_reason
       assert_raises(RangeError) { stream.allow([320]) }
+      assert_raises(TypeError) { stream.allow([1.5]) }
     end
   end
 

@@ -133,6 +133,7 @@ class Stream extends Handle {
     }
     const words = new Uint32Array(Math.ceil(this.#vocabSize / 32));
     for (const id of ids) {
+      if (!Number.isInteger(id)) throw new TypeError('ids: expected an integer');
       if (!(id >= 0 && id < this.#vocabSize)) throw new RangeError(`${id} is outside the vocabulary`);
       words[id >>> 5] |= 1 << (id & 31);
     }

@@ -88,6 +88,7 @@ module Quire
 
       words = Array.new((@vocab_size + 31) / 32, 0)
       ids.each do |id|
+        raise TypeError, "ids: expected an integer, not #{id.inspect}" unless id.is_a?(Integer)
         raise RangeError, "#{id} is outside the vocabulary" unless (0...@vocab_size).cover?(id)
 
         words[id / 32] |= 1 << (id % 32)
