@@ -177,11 +177,15 @@ class Lifetime(unittest.TestCase):
     def test_a_forked_process_leaves_alone_what_it_has(self):
         """It has none of the library's threads, for which a close would wait."""
         script = f"""if True:
-            import os, sys, quire
+            import os, sys, threading, quire
             with quire.Runtime(threads=2) as runtime, runtime.load({str(MODEL)!r}) as model, model.session("dca") as session:
                 session.feed_tokens([5] * 50000)
                 with session.stream(100) as stream:
                     stream.next()
+                    thread = threading.Thread(target=list, args=[stream])
+                    thread.start()
+                    while not stream._taking.locked():
+                        pass
                     if child := os.fork():
                         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
                     else:
@@ -191,7 +195,9 @@ class Lifetime(unittest.TestCase):
                                 use()
                             except quire.QuireError as error:
                                 closed += error.status == "CLOSED"
-                        sys.exit(closed)"""
+                        sys.exit(closed)
+                    stream.cancel()
+                    thread.join()"""
         # Python warns of forking where there are threads.
         result = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "4\n", ""))

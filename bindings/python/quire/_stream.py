@@ -126,10 +126,10 @@ class Stream(_Handle):
 
     def _take(self, milliseconds: c_int32) -> Optional[Event]:
         """The next event, or None. An event's text lives until the next one is asked for, so two threads must not."""
+        pointer = self._pointer if self._process == _Process.number else self._handle  # which raises
         if not self._taking.acquire(False):
             raise QuireError(_ffi.ERROR_BUSY, "another thread waits for an event of this stream")
         try:
-            pointer = self._pointer if self._process == _Process.number else self._handle  # which raises
             status = _next(pointer, milliseconds, self._event_pointer, self._error_pointer)
             if status == _ffi.OK:
                 return _event(self._event)
