@@ -101,6 +101,21 @@ class TestLifetime < Minitest::Test
     logging.close
   end
 
+  # A compaction moves what it can; C knows the places of what it calls back.
+  def test_a_compaction_during_calls
+    skip "this Ruby has no compaction" unless GC.respond_to?(:compact)
+
+    compacting = Thread.new { loop { GC.compact } }
+    20.times do
+      n = 0
+      Array.new(20_000) { Object.new } # leaves room below what is made from here on
+      runtime.load(MODEL, progress: ->(*) { n += 1 }) { |loaded| assert_operator loaded.vocab_size, :>, 0 }
+      assert_operator n, :>, 0
+    end
+  ensure
+    compacting&.kill&.join
+  end
+
   # A string whose bytes C reads while another thread changes it. Were they freed, the system would take their pages back.
   def test_a_text_that_changes_during_a_call
     tokenizer = runtime.tokenizer(MODEL)

@@ -31,8 +31,9 @@ module Quire
       closure = Fiddle::Closure::BlockCaller.new(Library::TYPES.fetch(described[:returns]), types) do |*arguments|
         send("on_#{kind}", callable, *arguments)
       end
-      @closures << closure
-      closure.to_i
+      pointer = Fiddle::Pointer[closure] # keeps it where it is: C has its place, which a compaction would change
+      @closures << pointer
+      pointer.to_i
     end
 
     private
