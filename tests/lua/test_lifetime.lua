@@ -90,6 +90,36 @@ test("references can be counted by hand", function()
   end
 end)
 
+-- The collector runs while the labels are read, and with it what closes the session.
+test("a finalizer may close what a call is given", function()
+  local runtime = quire.runtime({ threads = 1 })
+  local model = runtime:load(harness.model_path)
+  local text, labels = ("Rain fell "):rep(20000), {}
+  for i = 1, 5000 do
+    labels[i] = { begin = 10 * (i - 1), ["end"] = 10 * i, id = i }
+  end
+  local n_closed = 0
+  local pause, speed = collectgarbage("setpause", 1), collectgarbage("setstepmul", 1000)
+  for _ = 1, 20 do
+    local session = model:session("dca")
+    local function close()
+      session:close()
+      n_closed = n_closed + 1
+    end
+    if newproxy then
+      getmetatable(newproxy(true)).__gc = close
+    else
+      setmetatable({}, { __gc = close })
+    end
+    local ok, problem = pcall(raw.session_feed_labelled, session.handle, text, 0, labels)
+    assert(ok or quire.is_error(problem, "CLOSED") or not session.handle, tostring(problem))
+  end
+  collectgarbage("setpause", pause)
+  collectgarbage("setstepmul", speed)
+  assert(n_closed > 0)
+  runtime:close()
+end)
+
 test("structs have the library's sizes", function()
   local n = 0
   for name in pairs(interface.functions) do

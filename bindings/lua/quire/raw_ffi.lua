@@ -25,6 +25,16 @@ end
 
 local raw = {}
 local raise
+
+-- Of calls under way. While one reads its arguments or makes its results the collector may run, and with it a finalizer of
+-- the user that closes anything.
+local n_calls = 0
+local gone = setmetatable({}, { __mode = "k" }) -- handles that were released or collected, which a finalizer may still have
+
+local function drop(handle)
+  gone[handle] = true
+  C[tostring(ffi.typeof(handle)):match("struct (quire_%w+)") .. "_release"](handle)
+end
 local err = ffi.new("quire_error")
 
 -- on_error(function): called as function(code, message, offset, os_error) where a call fails; it must raise.
@@ -47,14 +57,15 @@ function step.error(call)
 end
 
 function step.handle(call)
-  call:add(call:argument())
+  local handle = call:argument()
+  call:add(not gone[handle] and handle or nil)
 end
 
 function step.made(call, kind)
   local out = ffi.new(kind .. "*[1]")
   call:add(out)
   call:give(function()
-    return ffi.gc(out[0], C[kind .. "_release"])
+    return ffi.gc(out[0], drop)
   end)
 end
 
@@ -161,7 +172,9 @@ end
 
 local function invoke(name, plan, ...)
   local call = setmetatable({ arguments = { ... }, used = 0, n = 0, results = {}, keep = { callbacks = {} } }, Call)
+  n_calls = n_calls + 1
   local ok, returned = pcall(call.run, call, plan, C["quire_" .. name])
+  n_calls = n_calls - 1
   for _, callback in ipairs(call.keep.callbacks) do
     callback:free()
   end
@@ -191,11 +204,14 @@ for name, plan in pairs(interface.functions) do
   end
 end
 
--- release(handle): drops its reference now; it must not be used again.
+-- release(handle): drops its reference now, or leaves that to the collector where a call is under way, which may have it;
+-- it must not be used again.
 function raw.release(handle)
+  if n_calls > 0 then
+    return
+  end
   ffi.gc(handle, nil)
-  local kind = tostring(ffi.typeof(handle)):match("struct (quire_%w+)")
-  C[kind .. "_release"](handle)
+  drop(handle)
 end
 
 local event = ffi.new("quire_event")
@@ -207,16 +223,21 @@ event.struct_size = ffi.sizeof(event)
 function raw.stream_next(stream, timeout_ms)
   local status = C.quire_stream_next(stream, timeout_ms, event, err)
   if status == 0 then
+    n_calls = n_calls + 1 -- the event's text lives as long as the stream
+    local found
     if event.kind == TOKEN and event.n_top_logprobs == 0 then
-      return {
+      found = {
         kind = "token",
         text = event.text_len > 0 and ffi.string(event.text, event.text_len) or "",
         token = event.token,
         logprob = event.logprob,
         n_tokens = tonumber(event.n_tokens),
       }
+    else
+      found = table_of(event, "quire_event")
     end
-    return table_of(event, "quire_event")
+    n_calls = n_calls - 1
+    return found
   end
   check(status)
   if status == END then

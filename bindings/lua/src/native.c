@@ -40,13 +40,35 @@ void push_handle(lua_State* L, int index, void* pointer) {
   lua_pushvalue(L, index);
 }
 
-/* release(handle): drops its reference now; a second time does nothing. Also what the collector does. */
-static int release(lua_State* L) {
+/* Whether a function of C below this one has the handle: while it reads its arguments or makes results, the
+ * collector may run, and with it a finalizer of the user that closes anything. */
+static int is_used(lua_State* L, const handle* h) {
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "S", &frame);
+    for (int i = 1; *frame.what == 'C' && lua_getlocal(L, &frame, i); ++i) {
+      const int found = lua_touserdata(L, -1) == h;
+      lua_pop(L, 1);
+      if (found) return 1;
+    }
+  }
+  return 0;
+}
+
+/* What the collector does with a handle. */
+static int collect(lua_State* L) {
   handle* h = lua_touserdata(L, 1);
-  luaL_argexpected(L, h, 1, "handle");
   h->type->release(h->pointer);
   h->pointer = NULL;
   return 0;
+}
+
+/* release(handle): drops its reference now, or leaves that to the collector where a call under way has it; a second
+ * time does nothing. */
+static int release(lua_State* L) {
+  handle* h = lua_touserdata(L, 1);
+  luaL_argexpected(L, h, 1, "handle");
+  return is_used(L, h) ? 0 : collect(L);
 }
 
 /* on_error(function): called as function(code, message, offset, os_error) where a call fails; it must raise. */
@@ -103,7 +125,7 @@ __attribute__((visibility("default"))) int luaopen_quire_native(lua_State* L) {
   never_unload();
   for (const handle_type* type = handle_types; type->name; ++type) {
     luaL_newmetatable(L, type->name);
-    lua_pushcfunction(L, release);
+    lua_pushcfunction(L, collect);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
   }
