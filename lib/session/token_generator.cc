@@ -56,8 +56,7 @@ Result<StreamEvent> TokenGenerator::next(const TokenLogits& logits, std::span<co
   StreamEvent event;
   QUIRE_ASSIGN(event.text, detokenizer_.add(sample.token));
   if (detokenizer_.stopped() >= 0) {
-    event.finish = FinishReason::kStopString;
-    event.stop_index = detokenizer_.stopped();
+    end_at_stop_string(event);
     return event;
   }
   event.type = StreamEvent::Type::kToken;
@@ -74,7 +73,14 @@ StreamEvent TokenGenerator::end(FinishReason reason, int32_t token) {
   event.finish = reason;
   event.token = token;
   event.text = detokenizer_.finish();
+  if (detokenizer_.stopped() >= 0 && reason != FinishReason::kCancelled) end_at_stop_string(event);
   return event;
+}
+
+void TokenGenerator::end_at_stop_string(StreamEvent& event) const {
+  event.finish = FinishReason::kStopString;
+  event.token = -1;
+  event.stop_index = detokenizer_.stopped();
 }
 
 void TokenGenerator::rewind(const State& state) {

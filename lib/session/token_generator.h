@@ -36,7 +36,8 @@ class TokenGenerator {
   Result<StreamEvent> next(const TokenLogits& logits, std::span<const int32_t> text, const AllowedTokens& allowed = {});
   // How many of the most probable tokens decide the next one as a rule, at most `most`; 0: it needs all logits.
   int64_t n_ranked(int64_t most) const;
-  // The end of the answer, with what was held back of its text.
+  // The end of the answer, with what was held back of its text. If a stop string stands there, the text ends before it,
+  // and it is the reason, save for an answer that was cancelled.
   StreamEvent end(FinishReason reason, int32_t token = -1);
 
   int64_t n_generated() const { return n_generated_; }
@@ -47,6 +48,7 @@ class TokenGenerator {
 
  private:
   void ban(std::span<const int32_t> ids);
+  void end_at_stop_string(StreamEvent& event) const;
   std::span<const int32_t> banned() const;
 
   const ModelTokenizer& tokenizer_;

@@ -42,17 +42,9 @@ Result<std::string> Detokenizer::add(int32_t token) {
   std::string text = utf8_sanitize(std::string_view(held_).substr(0, whole));
   const std::string unfinished = held_.substr(whole);
 
-  size_t first = std::string::npos;
-  for (size_t i = 0; i < stop_strings_.size(); ++i) {
-    const size_t at = text.find(stop_strings_[i]);
-    if (at == std::string::npos || at > first) continue;
-    if (at == first && stop_strings_[i].size() <= stop_strings_[static_cast<size_t>(stopped_)].size()) continue;
-    first = at;
-    stopped_ = static_cast<int>(i);
-  }
-  if (stopped_ >= 0) {
+  if (cut_at_stop(text)) {
     held_.clear();
-    return text.substr(0, first);
+    return text;
   }
   size_t keep = 0;
   for (const std::string& stop : stop_strings_) keep = std::max(keep, overlap(text, stop));
@@ -64,7 +56,23 @@ Result<std::string> Detokenizer::add(int32_t token) {
 std::string Detokenizer::finish() {
   std::string text = utf8_sanitize(held_);
   held_.clear();
+  cut_at_stop(text);
   return text;
+}
+
+// Leaves what comes before the stop string that counts, if there is one.
+bool Detokenizer::cut_at_stop(std::string& text) {
+  size_t first = std::string::npos;
+  for (size_t i = 0; i < stop_strings_.size(); ++i) {
+    const size_t at = text.find(stop_strings_[i]);
+    if (at == std::string::npos || at > first) continue;
+    if (at == first && stop_strings_[i].size() <= stop_strings_[static_cast<size_t>(stopped_)].size()) continue;
+    first = at;
+    stopped_ = static_cast<int>(i);
+  }
+  if (first == std::string::npos) return false;
+  text.resize(first);
+  return true;
 }
 
 void Detokenizer::add_stop_strings(const std::vector<std::string>& more) {

@@ -21,7 +21,9 @@ class Detokenizer {
   // A token without bytes (a control token) gives no text, but ends an incomplete code point, as decode() does. Stop
   // strings are sought in the text that is given out: one with such tokens between its characters counts.
   Result<std::string> add(int32_t token);
-  // What was held back, invalid bytes as U+FFFD. Nothing after a stop string was found.
+  // What was held back, invalid bytes as U+FFFD, up to a stop string: one may end with the U+FFFD of a character that
+  // stays incomplete, and one that was added later may stand in what was held back for another. Nothing after a stop
+  // string was found.
   std::string finish();
   int stopped() const { return stopped_; }  // index of the stop string found, or -1
 
@@ -36,6 +38,8 @@ class Detokenizer {
   void add_stop_strings(const std::vector<std::string>& more);
 
  private:
+  bool cut_at_stop(std::string& text);
+
   const Tokenizer& tokenizer_;
   std::vector<std::string> stop_strings_;
   bool drop_space_;

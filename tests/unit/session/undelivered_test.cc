@@ -282,6 +282,31 @@ TEST(UndeliveredStops, StringsAndMinimumLength) {
   }
 }
 
+// What is held back for one stop string may hold another one that comes later, when the answer ends.
+TEST(UndeliveredStops, StringInWhatIsHeldBack) {
+  constexpr size_t kTaken = 20;
+  const auto model = load("text_256");
+  const Tokens prompt = random_tokens(*model, 20);
+  const Outcome whole = run(text_session(model, prompt), generating(kTaken + 1, 1.0f));
+  const std::string text = run(text_session(model, prompt), generating(kTaken, 1.0f)).text;
+  const std::string before = text.substr(0, text.size() - 2), held = text.substr(before.size());
+  ASSERT_EQ(whole.text.substr(0, text.size()), text);  // whole characters
+  for (const Ahead& how : {kPlain, Ahead{16}, Ahead{1, 8}}) {
+    StreamOptions options = generating(60, 1.0f);
+    how.set(&options);
+    options.stop.strings = {held + "\x01"};
+    const auto stream = take(GenerationStream::open(text_session(model, prompt), options));
+    const Outcome begin = read(*stream, kTaken);
+    EXPECT_EQ(begin.text, before) << how;
+    expect_ok(stream->add_stops({{whole.tokens.back()}, {held.substr(1)}}));
+    const Outcome rest = read(*stream);
+    EXPECT_EQ(begin.text + rest.text, before + held.substr(0, 1)) << how;
+    EXPECT_EQ(rest.end.finish, FinishReason::kStopString);
+    EXPECT_EQ(rest.end.stop_index, 1);
+    EXPECT_EQ(rest.end.token, -1);
+  }
+}
+
 // A budget that ends the answer ends it behind the same token.
 TEST(UndeliveredBudget, EndsBehindTheSameToken) {
   const auto model = load("short_128");
