@@ -1627,8 +1627,10 @@ QUIRE_API quire_status quire_store_describe(quire_store* store, char* buf, size_
  * messages differently once later ones follow: answers keep the white space at their ends that
  * llama2, llama3 and mistral-v3 cut off, and the thinking that qwen3 leaves out before the user's
  * last message; mistral-v3 writes a system text into the last user message there is when it is fed,
- * and does not move it afterwards. Save for that, feeding messages one by one makes the same tokens
- * as feeding all at once.
+ * and does not move it afterwards; llama3-answering begins an answer behind each call's messages,
+ * whatever its flags. Save for that, feeding messages one by one makes the same tokens as feeding
+ * all at once, but for a token that would reach over the end of a call, as "](" in "[/INST](" may
+ * where [/INST] is ordinary text (llama2, mistral-v0.1, mistral-v0.2, mistral-v1).
  *
  * Answers end at the template's end-of-turn token: it is a stop id of each stream that is opened
  * while an answer is begun (not with QUIRE_STREAM_IGNORE_EOS). */

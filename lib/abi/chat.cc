@@ -82,7 +82,7 @@ quire_status quire_tokenizer_encode_chat(const quire_tokenizer* tokenizer, const
     QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(t, chat.template_name));
     QUIRE_ASSIGN(const auto format, ChatFormat::make(*chosen, t));
     ChatState state;
-    QUIRE_ASSIGN(const auto all, format->encode(chat.messages, chat.options, true, state, &closing));
+    QUIRE_ASSIGN(const auto all, format->encode(chat.messages, chat.options, -1, state, &closing));
     return write_array(all, "ids", ids, cap, needed);
   });
 }

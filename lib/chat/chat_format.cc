@@ -13,23 +13,6 @@ int32_t eos_of(const Tokenizer& tokenizer) {
   return eos.empty() ? -1 : eos.front();
 }
 
-// Whether a template that has no token of its own behind answers writes nothing behind their end-of-sequence token.
-bool ends_answers_with_eos(const ChatTemplate& chat_template) {
-  if (!chat_template.end_of_turn().empty()) return false;
-  ChatState answered;
-  answered.begun = answered.answering = true;
-  ChatOptions silent;
-  silent.begin_answer = false;
-  const auto pieces = chat_template.write({}, silent, answered);
-  return pieces.ok() && !pieces.value().empty() && pieces.value().back().kind == ChatPiece::Kind::kEos;
-}
-
-// Whether what a template without control tokens wrote last is the end-of-sequence token behind an assistant's message.
-bool ended_a_turn(const ChatTemplate& chat_template, const ChatState& state) {
-  return state.begun && !state.answering && state.n_turns > 0 && state.n_turns % 2 == 0 &&
-         ends_answers_with_eos(chat_template);
-}
-
 // The id of a control or added token by its text; -1: none, or one that ordinary text becomes, too.
 Result<int32_t> find_control_token(const Tokenizer& tokenizer, std::string_view text) {
   EncodeOptions options{.first_segment = false};
@@ -86,15 +69,16 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(const ChatTemplate& c
 }
 
 Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> messages, const ChatOptions& options,
-                                                bool starts_text, ChatState& state, const CancelToken* cancel) const {
+                                                int32_t before, ChatState& state, const CancelToken* cancel) const {
   ChatState next = state;
   QUIRE_ASSIGN(const auto pieces, chat_template_.write(messages, options, next));
   std::vector<int32_t> ids;
   std::string text;  // between two control tokens: encoded as one, since a token may reach over the end of a piece
-  bool turn_begins = ended_a_turn(chat_template_, state);
+  const int32_t bos = tokenizer_.bos(), eos = eos_of(tokenizer_);
+  bool turn_begins = before >= 0 && (before == bos || before == eos);
   const auto encode_text = [&]() -> Status {
     if (text.empty()) return {};
-    const bool begins = (ids.empty() && starts_text) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
+    const bool begins = (ids.empty() && before < 0) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
     const EncodeOptions ordinary{.first_segment = begins, .add_bos = false, .cancel = cancel};
     QUIRE_ASSIGN(const auto more, tokenizer_.encode(text, ordinary));
     ids.insert(ids.end(), more.begin(), more.end());
@@ -104,8 +88,8 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
   std::map<std::string, int32_t, std::less<>> known;  // tokens met so far
   for (const ChatPiece& piece : pieces) {
     int32_t id = -1;
-    if (piece.kind == ChatPiece::Kind::kBos) id = tokenizer_.bos();
-    if (piece.kind == ChatPiece::Kind::kEos) id = eos_of(tokenizer_);
+    if (piece.kind == ChatPiece::Kind::kBos) id = bos;
+    if (piece.kind == ChatPiece::Kind::kEos) id = eos;
     if (piece.kind == ChatPiece::Kind::kToken) {
       const auto at = known.find(piece.text);
       if (at != known.end()) {

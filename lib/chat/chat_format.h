@@ -34,12 +34,12 @@ class ChatFormat {
   int32_t end_of_turn() const { return end_of_turn_; }
 
   // The ids of what the template writes behind `state`, which moves on: those of the whole text with its control tokens
-  // parsed, save that nothing in a message becomes one. starts_text: nothing stands before it, so it gets the dummy
-  // prefix if it begins with text. With a SentencePiece model text behind a beginning- or end-of-sequence token gets
-  // it, too, unless it begins with a space: the programs of Llama 2 and Mistral encode turn by turn. Errors: those of
-  // ChatTemplate::write; kCancelled; then the state is as it was.
-  Result<std::vector<int32_t>> encode(std::span<const ChatMessage> messages, const ChatOptions& options,
-                                      bool starts_text, ChatState& state, const CancelToken* cancel = nullptr) const;
+  // parsed, save that nothing in a message becomes one. before: the token that it stands behind; -1: none, so it gets
+  // the dummy prefix if it begins with text. With a SentencePiece model text behind a beginning- or end-of-sequence
+  // token gets it, too, unless it begins with a space: the programs of Llama 2 and Mistral encode turn by turn. Errors:
+  // those of ChatTemplate::write; kCancelled; then the state is as it was.
+  Result<std::vector<int32_t>> encode(std::span<const ChatMessage> messages, const ChatOptions& options, int32_t before,
+                                      ChatState& state, const CancelToken* cancel = nullptr) const;
 
  private:
   ChatFormat(const ChatTemplate& chat_template, const Tokenizer& tokenizer)

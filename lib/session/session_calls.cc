@@ -108,7 +108,8 @@ Status Session::feed_messages(std::span<const ChatMessage> messages, const ChatO
     QUIRE_ASSIGN(const ChatTemplate* chosen, choose_chat_template(*model_->tokenizer, template_name));
     QUIRE_ASSIGN(next.format, ChatFormat::make(*chosen, *model_->tokenizer));
   }
-  const auto encoded = next.format->encode(messages, options, text.n_tokens() == 0, next.state, &closing_);
+  const int32_t before = text.n_tokens() == 0 ? -1 : text.tokens().back();
+  const auto encoded = next.format->encode(messages, options, before, next.state, &closing_);
   if (!encoded.ok()) return unless_closed(encoded.status());
   const std::vector<int32_t>& ids = encoded.value();
   std::vector<TextMark> marks;

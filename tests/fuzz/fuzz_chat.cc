@@ -51,7 +51,7 @@ void check_ids(const ChatTemplate& known, const std::vector<ChatMessage>& messag
   const auto pieces = known.write(messages, options, state);
   const auto format = ChatFormat::make(known, tokenizer());
   FUZZ_REQUIRE(format.ok());
-  const auto ids = format.value()->encode(messages, options, true, same);
+  const auto ids = format.value()->encode(messages, options, -1, same);
   FUZZ_REQUIRE(ids.ok() == pieces.ok());
   const bool known_code =
       pieces.ok() || pieces.status().code() == Code::kInvalidArgument || pieces.status().code() == Code::kInvalidText;

@@ -24,8 +24,10 @@ const ChatTemplate& named(const std::string& name) { return *find_chat_template(
 
 Ids encode(const std::string& name, const ModelTokenizer& tokenizer, const GoldenConversation& golden) {
   ChatState state;
-  return ChatFormat::make(named(name), tokenizer).value()->encode(golden.messages, golden.options, true, state).value();
+  return ChatFormat::make(named(name), tokenizer).value()->encode(golden.messages, golden.options, -1, state).value();
 }
+
+int32_t last_of(const Ids& ids) { return ids.empty() ? -1 : ids.back(); }
 
 // With control tokens as they are written.
 std::string text_of(const ModelTokenizer& tokenizer, const Ids& ids) {
@@ -99,11 +101,11 @@ TEST(ChatFormat, EachTurnBeginsWithADummyPrefixWhereItsMarkIsText) {
     ChatState whole_state, state;
     ChatOptions silent;
     silent.begin_answer = false;
-    const Ids whole = format->encode(messages, {}, true, whole_state).value();
+    const Ids whole = format->encode(messages, {}, -1, whole_state).value();
     EXPECT_EQ(whole.at(1), begin) << name;
     Ids parts;  // message by message
     for (const ChatMessage& message : messages) {
-      const Ids more = format->encode({&message, 1}, silent, parts.empty(), state).value();
+      const Ids more = format->encode({&message, 1}, silent, last_of(parts), state).value();
       if (message.role == "user") {
         EXPECT_TRUE(more.at(0) == begin || more.at(1) == begin) << name;
       }
@@ -119,9 +121,9 @@ TEST(ChatFormat, ASpaceBehindAnAnswerIsWrittenOnce) {
   const std::vector<ChatMessage> messages = {{"user", "one"}, {"assistant", "two"}, {"user", "three"}};
   const auto format = ChatFormat::make(named("mistral-v0.1"), *tokenizer).value();
   ChatState whole_state, state;
-  const Ids whole = format->encode(messages, {}, true, whole_state).value();
-  Ids parts = format->encode(std::span(messages).first(2), {}, true, state).value();
-  const Ids last = format->encode(std::span(messages).last(1), {}, false, state).value();
+  const Ids whole = format->encode(messages, {}, -1, whole_state).value();
+  Ids parts = format->encode(std::span(messages).first(2), {}, -1, state).value();
+  const Ids last = format->encode(std::span(messages).last(1), {}, last_of(parts), state).value();
   parts.insert(parts.end(), last.begin(), last.end());
   EXPECT_THAT(text_of(*tokenizer, whole), HasSubstr("</s> [INST] three"));
   EXPECT_EQ(text_of(*tokenizer, parts), text_of(*tokenizer, whole));
@@ -206,12 +208,12 @@ TEST(ChatFormat, ContinuingWritesTheSameIds) {
     const auto format = ChatFormat::make(named(name), *tokenizer).value();
     const ChatOptions begin{.date = ChatDate{2025, 1, 2}}, silent{.begin_answer = false, .date = begin.date};
     ChatState whole_state, state;
-    const Ids whole = format->encode(std::span(messages).first(3), silent, true, whole_state).value();
+    const Ids whole = format->encode(std::span(messages).first(3), silent, -1, whole_state).value();
     const auto all = std::span(messages);
 
-    Ids parts = format->encode(all.first(1), silent, true, state).value();
+    Ids parts = format->encode(all.first(1), silent, -1, state).value();
     for (size_t i = 1; i < 3; ++i) {
-      const Ids more = format->encode(all.subspan(i, 1), silent, false, state).value();
+      const Ids more = format->encode(all.subspan(i, 1), silent, last_of(parts), state).value();
       parts.insert(parts.end(), more.begin(), more.end());
     }
     // qwen3 gives a last answer a place for thinking; llama3-answering begins an answer each time.
@@ -219,17 +221,52 @@ TEST(ChatFormat, ContinuingWritesTheSameIds) {
     EXPECT_EQ(parts == whole, !differs) << name;
 
     ChatState answered;
-    Ids told = format->encode(all.first(1), begin, true, answered).value();
+    Ids told = format->encode(all.first(1), begin, -1, answered).value();
     EXPECT_TRUE(answered.answering) << name;
     // What the model would have to say after what was begun.
     const bool spaced =
         name.starts_with("llama2") || name == "mistral-v1" || name == "mistral-v3" || name == "mistral-v7";
     const Ids answer = tokenizer->tokenizer().encode(spaced ? " two" : "two", ordinary).value();
     told.insert(told.end(), answer.begin(), answer.end());
-    const Ids next = format->encode(all.subspan(2, 1), silent, false, answered).value();
+    const Ids next = format->encode(all.subspan(2, 1), silent, last_of(told), answered).value();
     told.insert(told.end(), next.begin(), next.end());
     // An answer that begins with a thought is none of those that came before, whose thoughts are taken out.
     EXPECT_EQ(told == whole, name != "qwen3-thinking-2507") << name;
+  }
+}
+
+// Text behind </s> has its dummy prefix wherever a call ends, and text behind [/INST] has none.
+TEST(ChatFormat, AnswersBeginTheSameInACallOfTheirOwn) {
+  const auto tokenizer = chat_tokenizer();
+  ChatOptions silent{.begin_answer = false, .date = ChatDate{2025, 1, 2}};
+  ChatOptions begin{.date = silent.date};
+  const std::vector<ChatMessage> messages = {{"assistant", "one"},  {"assistant", "two"},  {"user", "three"},
+                                             {"assistant", "four"}, {"user", "five"},      {"assistant", "six"},
+                                             {"user", "seven"},     {"assistant", "eight"}};
+  for (const char* name : {"mistral-v7-tekken", "mistral-small-3"}) {
+    const auto format = ChatFormat::make(named(name), *tokenizer).value();
+    ChatState whole_state, state, answered;
+    const Ids whole = format->encode(messages, silent, -1, whole_state).value();
+    Ids parts, told;
+    for (const ChatMessage& message : messages) {
+      const Ids more = format->encode({&message, 1}, silent, last_of(parts), state).value();
+      parts.insert(parts.end(), more.begin(), more.end());
+    }
+    EXPECT_EQ(parts, whole) << name;
+    // Two of the answers are what a model said.
+    const auto tell = [&](std::span<const ChatMessage> next, const ChatOptions& options) {
+      const Ids more = format->encode(next, options, last_of(told), answered).value();
+      told.insert(told.end(), more.begin(), more.end());
+    };
+    tell(std::span(messages).first(2), silent);
+    for (size_t i = 2; i < 6; i += 2) {
+      tell({&messages[i], 1}, begin);
+      const Ids answer = tokenizer->tokenizer().encode(messages[i + 1].text, {.first_segment = false}).value();
+      told.insert(told.end(), answer.begin(), answer.end());
+    }
+    tell({&messages[6], 1}, silent);
+    tell({&messages[7], 1}, silent);
+    EXPECT_EQ(told, whole) << name;
   }
 }
 
@@ -239,10 +276,10 @@ TEST(ChatFormat, ASystemTextWaitsForItsMessage) {
   for (const char* name : {"llama2", "mistral-v1", "mistral-v3", "mistral-v3-tekken"}) {
     const auto format = ChatFormat::make(named(name), *tokenizer).value();
     ChatState whole_state, state;
-    const Ids whole = format->encode(messages, {}, true, whole_state).value();
-    Ids parts = format->encode(std::span(messages).first(1), {}, true, state).value();
+    const Ids whole = format->encode(messages, {}, -1, whole_state).value();
+    Ids parts = format->encode(std::span(messages).first(1), {}, -1, state).value();
     EXPECT_FALSE(state.answering) << name;
-    const Ids more = format->encode(std::span(messages).subspan(1), {}, parts.empty(), state).value();
+    const Ids more = format->encode(std::span(messages).subspan(1), {}, last_of(parts), state).value();
     parts.insert(parts.end(), more.begin(), more.end());
     EXPECT_EQ(parts, whole) << name;
     EXPECT_FALSE(state.system) << name;

@@ -41,7 +41,7 @@ std::vector<std::string> template_names() {
 Tokens encode(const std::string& name, const std::vector<ChatMessage>& messages, ChatState& state,
               const ChatOptions& options) {
   const auto format = take(ChatFormat::make(*take(find_chat_template(name)), *model()->tokenizer));
-  return take(format->encode(messages, options, !state.begun, state));
+  return take(format->encode(messages, options, state.begun ? 0 : -1, state));  // no text comes first
 }
 
 Logits logits_after(const Tokens& tokens) {
