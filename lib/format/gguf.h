@@ -17,7 +17,8 @@
 
 namespace quire {
 
-// A value of the metadata. Integers of every width, and truth values in arrays, are int64_t; floats are double.
+// A value of the metadata. Integers of every width, and truth values in arrays, are int64_t; floats are double, and so
+// is a single integer beyond int64_t, as a hash may be: no key that is asked for as an integer is as large.
 class GgufValue {
  public:
   using Integers = std::vector<int64_t>;

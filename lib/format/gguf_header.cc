@@ -209,6 +209,11 @@ class Parser {
       QUIRE_ASSIGN(const double number, read_float(type));
       return GgufValue(number);
     }
+    if (type == kUint64) {
+      QUIRE_ASSIGN(const auto natural, read_number<uint64_t>());
+      if (natural > INT64_MAX) return GgufValue(static_cast<double>(natural));
+      return GgufValue(static_cast<int64_t>(natural));
+    }
     QUIRE_ASSIGN(const int64_t integer, read_integer(type));
     if (type != kBool) return GgufValue(integer);
     if (integer > 1) return bad("a truth value of " + std::to_string(integer), at_ - 1);

@@ -65,7 +65,7 @@ Result<GgufHeader> parse(const File& file) { return parse(file.bytes()); }
 
 TEST(GgufHeader, ReadsValuesOfEveryType) {
   File file;
-  file.preamble(0, 14, 2);
+  file.preamble(0, 15, 2);
   file.text("u8").u32(0).put<uint8_t>(200);
   file.text("i8").u32(1).put<int8_t>(-100);
   file.text("u16").u32(2).put<uint16_t>(60000);
@@ -76,6 +76,7 @@ TEST(GgufHeader, ReadsValuesOfEveryType) {
   file.text("bool").u32(7).put<uint8_t>(1);
   file.text("text").u32(8).text("Grüße");
   file.text("u64").u32(10).u64(uint64_t{1} << 62);
+  file.text("hash").u32(10).u64(UINT64_MAX);
   file.text("i64").u32(11).put<int64_t>(-5);
   file.text("f64").u32(12).put(0.1);
   file.text("tokens").u32(9).u32(8).u64(2).text("a").text("\xff");
@@ -94,6 +95,8 @@ TEST(GgufHeader, ReadsValuesOfEveryType) {
   EXPECT_TRUE(*values.at("bool").boolean());
   EXPECT_EQ(*values.at("text").string(), "Grüße");
   EXPECT_EQ(*values.at("u64").integer(), int64_t{1} << 62);
+  EXPECT_EQ(*values.at("hash").number(), 0x1p64);
+  EXPECT_EQ(values.at("hash").integer(), nullptr);
   EXPECT_EQ(*values.at("i64").integer(), -5);
   EXPECT_EQ(*values.at("f64").number(), 0.1);
   EXPECT_THAT(*values.at("tokens").strings(), ElementsAre("a", "\xff"));
@@ -165,7 +168,7 @@ TEST(GgufHeader, DamageIsNamed) {
       {File().preamble(0, 1).text("\xff").u32(0).put<uint8_t>(0), "a metadata key is not UTF-8"},
       {key(13).u64(0), "metadata k, byte 33: value type 13 is unknown"},
       {key(7).put<uint8_t>(2), "a truth value of 2"},
-      {key(10).u64(UINT64_MAX), "18446744073709551615 is beyond 64 bits with a sign"},
+      {key(9).u32(10).u64(1).u64(UINT64_MAX), "18446744073709551615 is beyond 64 bits with a sign"},
       {key(8).u64(5).u32(0), "5 bytes of text; at most 4 are possible here"},
       {key(4).put<uint16_t>(0), "the file ends at byte 39"},
       {key(9).u32(9).u64(0), "elements of type 9; expected numbers or strings"},
