@@ -38,8 +38,10 @@ def check_interrupt(programs, folder):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
     for _ in range(2):
         process.stdin.write(QUESTION + "\n")
-        while "tokens read" not in process.stderr.readline():
-            pass
+        # Behind the prompt; before it are lines that the answer before was still writing when it was interrupted.
+        for awaited in ("> ", "tokens read"):
+            while awaited not in process.stderr.readline():
+                pass
         process.send_signal(signal.SIGINT)
         assert [process.stdout.readline(), process.stdout.readline()] == ["\n", "(cancelled)\n"]
     out, _ = process.communicate()
