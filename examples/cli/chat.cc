@@ -108,6 +108,9 @@ class Chat {
     try {
       text = read_document(path);
       check_has_words(path, text);
+    } catch (const Interrupted&) {
+      if (!forget_interrupt()) throw;
+      throw UsageError(path + ": stopped before its end; it is not attached");
     } catch (const std::runtime_error& error) {
       throw UsageError(error.what());
     }

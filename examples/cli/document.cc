@@ -1,14 +1,18 @@
 #include "document.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 
+#include "interrupt.h"
 #include "output.h"
 #include "quire_handles.h"
 
@@ -64,22 +68,42 @@ void check_is_text(const std::string& path, std::string_view text) {
   }
 }
 
+// What failed, and errno's reason. A signal may be that, while a program or a person at the other end is waited for.
+[[noreturn]] void fail(const std::string& what) {
+  const int reason = errno;
+  if (reason == EINTR && interrupted()) throw Interrupted();
+  throw std::runtime_error(what + ": " + std::strerror(reason));
+}
+
+// A read would not end by a signal that comes just before it.
+void wait_for_more(int descriptor) {
+  constexpr int kPollMs = 50;
+  pollfd input{descriptor, POLLIN, 0};
+  while (poll(&input, 1, kPollMs) <= 0) {
+    if (interrupted()) throw Interrupted();
+  }
+}
+
 }  // namespace
 
 std::string read_document(const std::string& path) {
-  const bool from_stdin = path == "-";
-  std::FILE* opened = from_stdin ? stdin : std::fopen(path.c_str(), "rb");
-  if (opened == nullptr) throw std::runtime_error("cannot open " + path + ": " + std::strerror(errno));
-  struct Closer {
-    void operator()(std::FILE* file) const {
-      if (file != stdin) std::fclose(file);
+  struct Opened {
+    ~Opened() {
+      if (descriptor > STDIN_FILENO) close(descriptor);
     }
+    int descriptor;
   };
-  const std::unique_ptr<std::FILE, Closer> file(opened);
+  const Opened file{path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.descriptor < 0) fail("cannot open " + path);
   std::string text;
   char block[1 << 16];
-  while (const size_t n = std::fread(block, 1, sizeof block, file.get())) text.append(block, n);
-  if (std::ferror(file.get()) != 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
+  for (;;) {
+    wait_for_more(file.descriptor);
+    const ssize_t n = read(file.descriptor, block, sizeof block);
+    if (n == 0) break;
+    if (n > 0) text.append(block, static_cast<size_t>(n));
+    if (n < 0 && errno != EINTR) fail("cannot read " + path);
+  }
   check_is_text(path, text);
   return text;
 }
@@ -93,17 +117,17 @@ void check_has_words(const std::string& path, const std::string& text) {
 
 void write_document(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  if (file == nullptr) fail("cannot write " + path);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const int reason = errno;
-  if (std::fclose(file) != 0 || !written) {
-    throw std::runtime_error("cannot write " + path + ": " + std::strerror(written ? errno : reason));
-  }
+  const bool closed = std::fclose(file) == 0;
+  if (!written) errno = reason;
+  if (!written || !closed) fail("cannot write " + path);
 }
 
 void check_writable(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  if (file == nullptr) fail("cannot write " + path);
   std::fclose(file);
 }
 

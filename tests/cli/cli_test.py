@@ -675,6 +675,18 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(errors, b"quire: interrupted\n")
 
+    def test_interrupt_while_a_document_comes(self):
+        fifo = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "fifo"
+        os.mkfifo(fifo)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([OPTIONS.quire, "run", "-m", OPTIONS.model, "-f", fifo, "-p", "x"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            with open(fifo, "wb", buffering=0) as document:  # from here on the command has opened it, too
+                document.write(b"Once upon")
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, errors), (130, b"quire: interrupted\n"), number)
+
     def test_progress_only_on_a_terminal(self):
         arguments = ["eval", "passkey", "-m", OPTIONS.model, "--tokens", "200", "--trials", "2"]
         self.assertEqual(run(*arguments).stderr, "")
