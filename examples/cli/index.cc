@@ -1,7 +1,13 @@
 // quire index: read a document once, and keep what was read in a file for `quire run --document`, or in a store.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,10 +36,14 @@ struct IndexArguments {
   bool json = false;
 };
 
-// Before hours of reading: whether a file can be made there. None is left behind.
+// Before hours of reading: whether a file can be made there. Nothing of that name is touched: it may be a link that
+// leads nowhere, or what another command wrote a moment ago.
 void check_can_be_made(const std::string& path) {
-  check_writable(path);
-  std::remove(path.c_str());
+  std::string other = (std::filesystem::path(path).parent_path() / ".quire-XXXXXX").string();
+  const int descriptor = mkstemp(other.data());
+  if (descriptor < 0) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  close(descriptor);
+  std::remove(other.c_str());
 }
 
 // The snapshot's session, whose text becomes the document. Throws if nothing of it can be kept then: the file may be of

@@ -423,6 +423,12 @@ class IndexTest(SnapshotTest):
         self.fails(1, "/nowhere/text", "index", "/nowhere/text", "-m", OPTIONS.model, "-o", self.snapshot)
         self.assertEqual(os.listdir(self.folder), ["text"])
 
+    def test_a_link_that_leads_nowhere(self):
+        self.snapshot.symlink_to("nowhere")
+        self.index()
+        self.assertEqual(set(self.folder.iterdir()), {self.text, self.snapshot})
+        self.assertFalse(self.snapshot.is_symlink())
+
     def test_what_was_read_is_saved_when_reading_fails(self):
         index = ["index", self.text, "-m", OPTIONS.model, "-s", "dca", "-o", self.snapshot]
         self.fails(1, "[BUDGET]", *index, "--kv-budget", 400 << 10)
