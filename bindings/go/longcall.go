@@ -19,6 +19,7 @@ type longCall struct {
 	report   func(done, total int64)
 	trigger  func()
 	panicked any
+	undo     func() // gives back what the call made; nil: nothing
 }
 
 func releaseCancel(p *C.quire_cancel) { C.quire_cancel_release(p) }
@@ -60,6 +61,9 @@ func long(ctx context.Context, progress func(done, total int64), f func(l *longC
 	}
 	err := f(l)
 	if l.panicked != nil {
+		if l.undo != nil { // the last report comes when there is nothing left to cancel
+			l.undo()
+		}
 		panic(l.panicked)
 	}
 	if errors.Is(err, ErrCancelled) {

@@ -77,19 +77,24 @@ func (m *Model) LoadAdapter(ctx context.Context, path string, options *AdapterOp
 	}
 	var pins pins
 	defer pins.free()
-	var pointer *C.quire_adapter
+	a := &Adapter{}
 	err := long(ctx, options.Progress, func(l *longCall) error {
 		c := options.inC(&pins)
 		c.cancel, c.progress, c.progress_user_data = l.cancel, l.progress, l.data
-		return m.ref.do(func(p *C.quire_model, e *cError) cStatus {
+		var pointer *C.quire_adapter
+		err := m.ref.do(func(p *C.quire_model, e *cError) cStatus {
 			return C.quire_adapter_load(p, chars(path), length(path), c, &pointer, e)
 		})
+		if err != nil {
+			return err
+		}
+		a.ref = own(a, pointer, func(p *C.quire_adapter) { C.quire_adapter_release(p) })
+		l.undo = a.ref.drop
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	a := &Adapter{}
-	a.ref = own(a, pointer, func(p *C.quire_adapter) { C.quire_adapter_release(p) })
 	return a, nil
 }
 

@@ -113,19 +113,24 @@ func (r *Runtime) LoadModel(ctx context.Context, path string, options *ModelOpti
 	}
 	var pins pins
 	defer pins.free()
-	var pointer *C.quire_model
+	m := &Model{}
 	err := long(ctx, options.Progress, func(l *longCall) error {
 		c := options.inC(&pins)
 		c.cancel, c.progress, c.progress_user_data = l.cancel, l.progress, l.data
-		return r.ref.do(func(p *C.quire_runtime, e *cError) cStatus {
+		var pointer *C.quire_model
+		err := r.ref.do(func(p *C.quire_runtime, e *cError) cStatus {
 			return C.quire_model_load(p, chars(path), length(path), c, &pointer, e)
 		})
+		if err != nil {
+			return err
+		}
+		m.ref = own(m, pointer, func(p *C.quire_model) { C.quire_model_release(p) })
+		l.undo = m.ref.drop
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{}
-	m.ref = own(m, pointer, func(p *C.quire_model) { C.quire_model_release(p) })
 	info, err := m.Info()
 	m.vocabSize = info.VocabSize
 	return m, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -108,6 +109,34 @@ func TestPanicOfProgress(t *testing.T) {
 	}()
 	check(t, "the number of calls", calls, 1)
 	try(r.LoadModel(t.Context(), tinyModel, nil))
+}
+
+// TestPanicOfTheLastProgress comes where nothing is left that could be cancelled: what was made is given back all the same.
+func TestPanicOfTheLastProgress(t *testing.T) {
+	late := func(done, total int64) {
+		if done == total {
+			panic("late")
+		}
+	}
+	for what, load := range map[string]func(r *quire.Runtime){
+		"a model": func(r *quire.Runtime) {
+			_, _ = r.LoadModel(t.Context(), tinyModel, &quire.ModelOptions{Progress: late})
+		},
+		"an adapter": func(r *quire.Runtime) {
+			model := try(r.LoadModel(t.Context(), tinyModel, nil))
+			defer model.Close()
+			_, _ = model.LoadAdapter(t.Context(), filepath.Join(adapters, "attention"), &quire.AdapterOptions{Progress: late})
+		},
+	} {
+		memory := newMemory()
+		r := try(quire.NewRuntime(&quire.RuntimeOptions{Threads: 1, Allocator: memory}))
+		func() {
+			defer func() { check(t, "the panic", recover(), any("late")) }()
+			load(r)
+		}()
+		must(r.Close())
+		check(t, "bytes held after loading "+what, memory.held(), 0)
+	}
 }
 
 func TestPanicOfAnAllocator(t *testing.T) {
