@@ -78,11 +78,13 @@ func (r *reference[P]) do(f func(p P, e *cError) cStatus) error {
 
 // finish calls what ends the handle's work, and drops it. Nothing happens the second time.
 func (r *reference[P]) finish(f func(p P, e *cError) cStatus) error {
-	if r.state.Load()&dropped != 0 {
+	p, err := r.enter()
+	if err != nil {
 		return nil
 	}
 	defer r.drop()
-	return r.do(f)
+	defer r.leave()
+	return call(func(e *cError) cStatus { return f(p, e) })
 }
 
 // results is what comes back by `buf, cap, *needed`. G and T have the same layout.

@@ -171,3 +171,22 @@ func collect() {
 	runtime.GC()
 	time.Sleep(time.Millisecond) // cleanups run on another goroutine
 }
+
+// TestCloseFromSeveralGoroutines succeeds in each of them.
+func TestCloseFromSeveralGoroutines(t *testing.T) {
+	_, model := shared()
+	for range 2000 {
+		s := try(model.NewSession(nil))
+		var closers sync.WaitGroup
+		for range 32 {
+			closers.Add(1)
+			go func() {
+				defer closers.Done()
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		closers.Wait()
+	}
+}
