@@ -1,12 +1,14 @@
 #include "interrupt.h"
 
+#include <atomic>
 #include <csignal>
 #include <ctime>
 
 namespace cli {
 namespace {
 
-volatile std::sig_atomic_t signal_seen = 0;
+std::atomic<int> signal_seen = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs it
 
 volatile std::sig_atomic_t seen_at = 0;  // seconds of a clock that begins anywhere
 
@@ -17,6 +19,7 @@ std::sig_atomic_t now() {
 }
 
 // The second signal ends the program, unless it comes at once: `timeout` sends two, to the program and to its group.
+// That the program is to end is not forgotten with a Ctrl-C just before.
 void remember(int signal) {
   if (signal_seen == 0) {
     seen_at = now();
@@ -24,6 +27,8 @@ void remember(int signal) {
   } else if (now() - seen_at > 1) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
+  } else if (signal != SIGINT) {
+    signal_seen = signal;
   }
 }
 
@@ -40,8 +45,8 @@ void install_interrupt_handler() {
 bool interrupted() { return signal_seen != 0; }
 
 bool forget_interrupt() {
-  if (signal_seen != SIGINT) return false;
-  signal_seen = 0;
+  int seen = SIGINT;
+  if (!signal_seen.compare_exchange_strong(seen, 0)) return false;
   install_interrupt_handler();
   return true;
 }

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -173,6 +174,24 @@ class ChatTest(unittest.TestCase):
                 process.send_signal(signal.SIGINT)
                 self.assertEqual(process.stderr.read(), b"quire: interrupted\n")
                 self.assertEqual(process.wait(60), 130)
+
+    def test_an_end_is_not_forgotten_with_an_interrupt_before_it(self):
+        document = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "document"
+        document.write_text("There and back again. The sky is blue.\n" * 10_000)  # read in steps, of some time each
+        process = subprocess.Popen([OPTIONS.quire, "chat", "-m", OPTIONS.model, "--chat-template", "llama2"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with process:
+            process.stdin.write(f"/file {document}\nHello\n".encode())
+            process.stdin.flush()
+            self.assertIn(b"goes with the next message", process.stderr.readline())
+            self.assertIn(b"auto chose", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            while int(re.search(r"ShdPnd:\s*(\w+)", status.read_text())[1], 16) != 0:
+                pass  # of two that wait the system has SIGTERM seen first
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(60), 130)
+            self.assertTrue(process.stderr.read().endswith(b"quire: interrupted\n"))
 
 
 class Terminal:
