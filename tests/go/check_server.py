@@ -100,7 +100,10 @@ def check_errors(client):
     assert client.error(request("hello", n=2)) == (400, None, "n")
     assert client.error(request("hello", tools=[{}])) == (400, None, "tools")
     assert client.error(request("hello", temperature=3)) == (400, None, "temperature")
-    assert client.error(request("hello", max_tokens=-1)) == (400, None, "max_tokens")
+    assert client.error(request("hello", top_p=2)) == (400, None, "top_p")
+    for param in ("max_tokens", "max_completion_tokens"):
+        for n in (0, -1):
+            assert client.error(request("hello", **{param: n})) == (400, None, param)
     assert client.error(request("hello", logit_bias={"a": 1})) == (400, None, "logit_bias")
     assert client.error(request("hello") | {"messages": []}) == (400, None, "messages")
     assert client.error(request("hello") | {"messages": [{"role": "tool", "content": "x"}]}) == (400, None, "messages")

@@ -16,8 +16,8 @@ type request struct {
 	Messages            []message          `json:"messages"`
 	Stream              bool               `json:"stream"`
 	StreamOptions       streamOptions      `json:"stream_options"`
-	MaxTokens           int64              `json:"max_tokens"`
-	MaxCompletionTokens int64              `json:"max_completion_tokens"`
+	MaxTokens           *int64             `json:"max_tokens"`
+	MaxCompletionTokens *int64             `json:"max_completion_tokens"`
 	Temperature         *float32           `json:"temperature"`
 	TopP                *float32           `json:"top_p"`
 	FrequencyPenalty    float32            `json:"frequency_penalty"`
@@ -109,10 +109,11 @@ func (r *request) options(maxTokens int64) (*quire.StreamOptions, *failure) {
 		}
 	}
 	options := &quire.StreamOptions{MaxTokens: maxTokens, StopStrings: r.Stop, Seed: rand.Uint64(), MaxUndelivered: 4}
-	if n := max(r.MaxTokens, r.MaxCompletionTokens); n > 0 {
-		options.MaxTokens = n
-	} else if r.MaxTokens < 0 || r.MaxCompletionTokens < 0 {
-		return nil, badRequest("max_tokens", "max_tokens must be greater than 0")
+	if failure := setMaxTokens(options, "max_tokens", r.MaxTokens); failure != nil {
+		return nil, failure
+	}
+	if failure := setMaxTokens(options, "max_completion_tokens", r.MaxCompletionTokens); failure != nil {
+		return nil, failure
 	}
 	if r.Seed != nil {
 		options.Seed = uint64(*r.Seed)
@@ -124,8 +125,11 @@ func (r *request) options(maxTokens int64) (*quire.StreamOptions, *failure) {
 	if r.TopP != nil {
 		topP = *r.TopP
 	}
-	if temperature < 0 || temperature > 2 || topP <= 0 || topP > 1 {
-		return nil, badRequest("temperature", "temperature must be from 0 to 2, and top_p more than 0 and at most 1")
+	if temperature < 0 || temperature > 2 {
+		return nil, badRequest("temperature", "temperature must be from 0 to 2")
+	}
+	if topP <= 0 || topP > 1 {
+		return nil, badRequest("top_p", "top_p must be more than 0 and at most 1")
 	}
 	if r.FrequencyPenalty != 0 || r.PresencePenalty != 0 {
 		options.Samplers = []quire.Sampler{{Kind: quire.SamplerPenalties, A: 1, B: r.FrequencyPenalty, C: r.PresencePenalty}}
@@ -144,6 +148,17 @@ func (r *request) options(maxTokens int64) (*quire.StreamOptions, *failure) {
 		options.LogitBias = append(options.LogitBias, quire.LogitBias{Token: int32(token), Bias: bias})
 	}
 	return options, nil
+}
+
+func setMaxTokens(options *quire.StreamOptions, param string, n *int64) *failure {
+	if n == nil {
+		return nil
+	}
+	if *n < 1 {
+		return badRequest(param, "%s must be greater than 0", param)
+	}
+	options.MaxTokens = *n
+	return nil
 }
 
 // decode reads a request's body.
