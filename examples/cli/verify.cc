@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "arguments.h"
@@ -24,9 +25,12 @@ class Findings {
   explicit Findings(bool json) : json_(json) {}
 
   // `verified` reads the file, or throws QuireFailure; what it returns describes the file, for people and for programs.
-  void check(const std::string& path, const std::function<std::pair<std::string, Json>()>& verified) {
+  // Nothing: there is no such file any more.
+  void check(const std::string& path, const std::function<std::optional<std::pair<std::string, Json>>()>& verified) {
     try {
-      auto [summary, file] = verified();
+      auto found = verified();
+      if (!found) return;
+      auto& [summary, file] = *found;
       file.update({{"path", path}, {"whole", true}});
       add(std::move(file), path + ": whole, " + summary);
     } catch (const QuireFailure& failure) {
@@ -61,8 +65,13 @@ void verify_store(const std::string& path, Findings& findings) {
   const Json description = describe_store(store.get());
   for (const Json& entry : description["entries"]) {
     const auto name = entry["name"].get<std::string>();
-    findings.check(path + "/" + name, [&] {
-      verify_entry(store.get(), name);
+    findings.check(path + "/" + name, [&]() -> std::optional<std::pair<std::string, Json>> {
+      try {
+        verify_entry(store.get(), name);
+      } catch (const QuireFailure& failure) {
+        if (failure.status() == QUIRE_ERROR_NOT_FOUND) return std::nullopt;  // another process removed it meanwhile
+        throw;
+      }
       Json file = {{"bytes", entry["bytes"]}};
       std::string summary = human_bytes(entry["bytes"].get<int64_t>());
       if (entry.contains("n_tokens")) {

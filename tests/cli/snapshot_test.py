@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of quire index, run --document, verify, ls, and of stores."""
 import argparse
+import fcntl
 import json
 import os
 import pathlib
@@ -262,6 +263,16 @@ class StoreTest(SnapshotTest):
         (failed,) = json.loads(run("rm", self.store, "0" * 32, "--json").stdout)["failed"]
         self.assertEqual((failed["name"], failed["status"]), ("0" * 32, "NOT_FOUND"))
         self.assertEqual(sorted(path.name for path in self.store.iterdir()), ["notes.txt", "store.lock"])
+
+    def test_an_entry_that_is_removed_meanwhile_is_no_damage(self):
+        made = self.json("index", self.text, *self.options)
+        self.text.write_text("Another text.\n" * 40)
+        other = self.json("index", self.text, *self.options)
+        with open(self.store / "store.lock", "r+b") as locks:  # as who removes it holds it (lib/kv/FORMAT.md)
+            fcntl.lockf(locks, fcntl.LOCK_EX, 1, 2 + 2 * int(made["name"][:15], 16))
+            found = self.json("verify", self.store)
+            self.assertEqual(([file["path"] for file in found["files"]], found["whole"]),
+                             ([f"{self.store}/{other['name']}"], True))
 
     def test_the_budget_holds(self):
         size = 0
