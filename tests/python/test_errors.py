@@ -1,11 +1,13 @@
 """Every status of failure, raised and caught."""
 
 import ctypes
+import gc
 import json
 import shutil
 import struct
 import sys
 import unittest
+import weakref
 
 import quire
 from quire import _ffi
@@ -181,6 +183,29 @@ class Callbacks(WithModel):
             self.runtime.load(MODEL, progress=lambda *_: (_ for _ in ()).throw(KeyboardInterrupt), cancel=cancel)
         self.assertEqual(sorted(p.name for p in path.parent.iterdir()), ["saved.quire"])
         quire.verify_snapshot(path)
+
+    def test_what_raises_leaves_nothing(self):
+        """Not even the model that was loaded when the last report raised."""
+        class Late:
+            def __call__(self, done, total):
+                if done == total:
+                    raise ValueError(done, total)
+
+        def models():
+            gc.collect()
+            return sum(isinstance(one, quire.Model) for one in gc.get_objects())
+
+        n_models = models()
+        late = Late()
+        alive = weakref.ref(late)
+        try:
+            self.runtime.load(MODEL, progress=late)
+            self.fail("it was loaded")
+        except ValueError:
+            pass
+        del late
+        self.assertEqual(models(), n_models)
+        self.assertIsNone(alive())
 
     def test_log(self):
         """Python tells sys.unraisablehook, and the library goes on."""

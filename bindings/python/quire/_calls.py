@@ -229,8 +229,15 @@ class _Watched:
             lib.quire_cancel_trigger(self._cancel)
 
     def __exit__(self, *exception: Any) -> None:
-        if self._raised is not None:
-            raise self._raised
+        # Its traceback leads to the call's arguments, and these to this object through some of ctypes that the garbage
+        # collector knows nothing of: a cycle would stay, with what the call made where the last report raised.
+        raised, self._raised = self._raised, None
+        if raised is None:
+            return
+        try:
+            raise raised
+        finally:
+            del raised
 
 
 def version() -> str:
