@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -81,6 +82,9 @@ class Connection {
   std::string read_line() {
     char line[8192];
     if (!std::fgets(line, sizeof line, file_.get())) throw std::runtime_error("the client left");
+    if (std::strchr(line, '\n') == nullptr && std::strlen(line) + 1 == sizeof line) {
+      throw Refused{"431 Request Header Fields Too Large"};
+    }
     return line;
   }
 

@@ -23,11 +23,19 @@ FORKING = Mutex.new # a session is for one thread at a time
 # Why a request is not answered: the status.
 class Refused < StandardError; end
 
+# A line of a request's head; empty: its end, or that of what the client sends.
+def read_line(client)
+  line = client.gets("\r\n", MAX_LINE).to_s
+  raise Refused, "431 Request Header Fields Too Large" if line.bytesize >= MAX_LINE && !line.end_with?("\r\n")
+
+  line.chomp("\r\n")
+end
+
 # The body of a request.
 def read_question(client)
-  method = client.gets("\r\n", MAX_LINE).to_s.split.first
+  method = read_line(client).split.first
   length = nil
-  until (header = client.gets("\r\n", MAX_LINE, chomp: true).to_s).empty?
+  until (header = read_line(client)).empty?
     length = Integer(header[/\d+/], 10) if header.match?(/\Acontent-length:\s*\d+\s*\z/i)
   end
   raise Refused, "405 Method Not Allowed\r\nAllow: POST" if method != "POST"

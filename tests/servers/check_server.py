@@ -182,6 +182,17 @@ def check_refused(port):
             assert status != 405 or headers["allow"] == "POST", headers
 
 
+def check_long_headers(port):
+    """One that is longer than what a server reads at once is no end of the head: the length behind it counts."""
+    question = KEY_QUESTION.encode()
+    first, rest = head(length=len(question)).split(b"Content-Length", 1)
+    for n_bytes in (8190, 8191, 8192):
+        with Client(port) as client:
+            client.send(first + b"X: ".ljust(n_bytes, b"x") + b"\r\nContent-Length" + rest + question)
+            status, _ = client.head()
+            assert status in (200, 431), (n_bytes, status)
+
+
 def check_leaving(port):
     """Clients leave within their request and within the answer, and the next one is answered."""
     wanted = ask(port, KEY_QUESTION)
@@ -251,7 +262,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 1 << 14), most))  # the server's, too
     command = sys.argv[1:]
     with Server(command) as server:
-        for check in (check_answers, check_several, check_refused, check_leaving, check_many):
+        for check in (check_answers, check_several, check_refused, check_long_headers, check_leaving, check_many):
             check(server.port)
         check_leaving_while_the_question_is_read(server)
         # A thread for each client, and there are no more. (Ruby itself stops where it can map nothing.)
