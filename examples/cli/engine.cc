@@ -208,8 +208,9 @@ quire_rate_estimate Engine::estimate_rates(const SessionArguments& arguments, in
   quire_rate_estimate estimate = {};
   estimate.struct_size = sizeof estimate;
   Error error;
-  error.check(quire_model_estimate_rates(model(), &open.options, n_tokens, &estimate, error.get()),
-              "estimating how long it takes");
+  const quire_status status = quire_model_estimate_rates(model(), &open.options, n_tokens, &estimate, error.get());
+  if (interrupted()) throw Interrupted();  // nothing stops the call, which is short unless the model is large
+  error.check(status, "estimating how long it takes");
   return estimate;
 }
 

@@ -687,6 +687,19 @@ class ModelTest(unittest.TestCase):
                 _, errors = process.communicate(timeout=60)
             self.assertEqual((process.returncode, errors), (130, b"quire: interrupted\n"), number)
 
+    def test_interrupt_while_rates_are_measured(self):
+        primary, secondary = pty.openpty()  # whose progress bar tells when the model is loaded
+        process = subprocess.Popen([OPTIONS.quire, "estimate", "-m", OPTIONS.model, "-s", "dca", "--tokens", "100000"],
+                                   stdout=subprocess.PIPE, stderr=secondary)
+        os.close(secondary)
+        shown = b""
+        with process, os.fdopen(primary, "rb", buffering=0) as terminal:
+            while not shown.endswith(b"\x1b[K") or b"100%" not in shown:
+                shown += terminal.read(4096)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.stdout.read(), b"")
+            self.assertEqual(process.wait(60), 130)
+
     def test_progress_only_on_a_terminal(self):
         arguments = ["eval", "passkey", "-m", OPTIONS.model, "--tokens", "200", "--trials", "2"]
         self.assertEqual(run(*arguments).stderr, "")
