@@ -23,14 +23,15 @@ from test_tokenizers import BYTE_LEVEL, byte_level
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "golden")]
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "golden"), str(ROOT / "tests" / "peers" / "llama_cpp")]
 
 import golden_format  # noqa: E402
 import make_golden  # noqa: E402
 import make_models  # noqa: E402
 import quire  # noqa: E402
 from figures import record  # noqa: E402
-from test_llama_cpp import Peer, quantize_by_peer  # noqa: E402
+from quantize import quantize_by_peer  # noqa: E402
+from test_llama_cpp import Peer  # noqa: E402
 from test_real_model import all_logits, encode, relative  # noqa: E402
 
 SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(2**31))

@@ -10,7 +10,6 @@ rounding costs is measured in both.
 """
 
 import collections
-import ctypes
 import math
 import os
 import pathlib
@@ -25,10 +24,11 @@ from safetensors.numpy import load_file, save_file
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "peers")]
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "tests" / "peers"), str(ROOT / "tests" / "peers" / "llama_cpp")]
 
 import quire  # noqa: E402
 from figures import record  # noqa: E402
+from quantize import quantize_by_peer  # noqa: E402
 from test_real_model import N_GREEDY, PROMPTS, all_logits, encode, relative  # noqa: E402
 
 N_TOKENS = int(os.environ.get("QUIRE_PPL_TOKENS") or 2048)
@@ -267,20 +267,6 @@ def test_perplexity(model, rounded, float_path, peer):
         other = perplexity(found[name])
         print(f"all texts: quire {own:.4f}, {name} {other:.4f} ({other / own - 1:+.3%})")
         assert other == pytest.approx(own, rel=0.005)
-
-
-@llama_cpp.llama_log_callback
-def no_log(*_):
-    pass
-
-
-def quantize_by_peer(source, out, file_type):
-    llama_cpp.llama_log_set(no_log, None)  # it tells of every tensor
-    parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.nthread = N_THREADS
-    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_{file_type}")
-    parameters.allow_requantize = True
-    assert llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(parameters)) == 0
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,12 @@ by_head='longheads(chunk=256, chunks=16, select=head)'
 
 measure read speed.py "${all[@]}" --depths 0 --works read --rounds 3
 measure decode speed.py "${all[@]}" --depths 128 --works generate
+others=()
+for mixture in q3_k_m iq4_xs q2_k; do
+  others+=("$models/1.1b-$mixture.gguf")
+  [ -f "${others[-1]}" ] || "$python" "$here/quantize.py" "$big" "${others[-1]}" "${mixture^^}"
+done
+measure read_as_others speed.py "${others[@]}" --depths 128 2048 --read 256 --rounds 3
 measure real speed.py "${real[@]}" --depths 128 2048 8192 --rounds 3
 measure deep speed.py "$big" --threads 1 --depths 8192 32768 --rounds 3
 measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
