@@ -59,34 +59,16 @@ class StagedRows {
 
   __device__ explicit StagedRows(unsigned char* memory) : memory_(memory) {}
 
-  // All threads call it; units [first, first + n) of the rows of x. Rows that are not there are the last one again.
-  template <typename X>
+  // All threads call it; units [first, first + n) of the rows of x. Rows that are not there are the last one again. x
+  // is read here alone, so the rest of the kernel is compiled once for all its types.
   __device__ void stage(const MatmulArgs& args, int first, int n) {
-    const auto* const x = static_cast<const X*>(args.x.data);
-    const bool aligned = (reinterpret_cast<uintptr_t>(x) | static_cast<uintptr_t>(args.x.stride) * sizeof(X)) % 16 == 0;
-    const int n_vectors = n * kVectors;
-    struct Place {
-      int r, v, unit;
-    };
-    const auto place_of = [&](int i) {
-      const int r = kRows == 1 ? 0 : i / n_vectors, in_row = i - r * n_vectors;
-      return Place{r, in_row % kVectors, in_row / kVectors};
-    };
-    // A thread's vectors, so many on their way at a time.
-    constexpr int kAtOnce = kRows == 1 ? 1 : 4 / int{sizeof(X)};
-    for (int begin = static_cast<int>(threadIdx.x); begin < kRows * n_vectors; begin += kAtOnce * kThreads) {
-      alignas(16) X from[kAtOnce][kVector];
-      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
-        if (begin + j * kThreads >= kRows * n_vectors) break;
-        const Place p = place_of(begin + j * kThreads);
-        const int64_t row = p.r < args.n_rows ? p.r : args.n_rows - 1;
-        read_vector(x + row * args.x.stride + Codes<kType>::element(first + p.unit, p.v), aligned, from[j]);
-      }
-      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
-        if (begin + j * kThreads >= kRows * n_vectors) break;
-        const Place p = place_of(begin + j * kThreads);
-        put(memory_ + p.unit / kWarpSize * kTileBytes + of(p.r, p.v), p.unit % kWarpSize, from[j]);
-      }
+    switch (args.x.type) {
+      case ElementType::kF32:
+        return stage_of<float>(args, first, n);
+      case ElementType::kF16:
+        return stage_of<f16>(args, first, n);
+      default:
+        return stage_of<bf16>(args, first, n);
     }
   }
 
@@ -115,6 +97,36 @@ class StagedRows {
   }
 
  private:
+  template <typename X>
+  __device__ __forceinline__ void stage_of(const MatmulArgs& args, int first, int n) {
+    const auto* const x = static_cast<const X*>(args.x.data);
+    const bool aligned = (reinterpret_cast<uintptr_t>(x) | static_cast<uintptr_t>(args.x.stride) * sizeof(X)) % 16 == 0;
+    const int n_vectors = n * kVectors;
+    struct Place {
+      int r, v, unit;
+    };
+    const auto place_of = [&](int i) {
+      const int r = kRows == 1 ? 0 : i / n_vectors, in_row = i - r * n_vectors;
+      return Place{r, in_row % kVectors, in_row / kVectors};
+    };
+    // A thread's vectors, so many on their way at a time.
+    constexpr int kAtOnce = kRows == 1 ? 1 : 4 / int{sizeof(X)};
+    for (int begin = static_cast<int>(threadIdx.x); begin < kRows * n_vectors; begin += kAtOnce * kThreads) {
+      alignas(16) X from[kAtOnce][kVector];
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * kThreads >= kRows * n_vectors) break;
+        const Place p = place_of(begin + j * kThreads);
+        const int64_t row = p.r < args.n_rows ? p.r : args.n_rows - 1;
+        read_vector(x + row * args.x.stride + Codes<kType>::element(first + p.unit, p.v), aligned, from[j]);
+      }
+      QUIRE_UNROLL for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * kThreads >= kRows * n_vectors) break;
+        const Place p = place_of(begin + j * kThreads);
+        put(memory_ + p.unit / kWarpSize * kTileBytes + of(p.r, p.v), p.unit % kWarpSize, from[j]);
+      }
+    }
+  }
+
   // Where a vector's high bytes begin in a tile.
   static constexpr __device__ int of(int r, int v) { return (r * kVectors + v) * kBytes * kWarpSize; }
 
@@ -157,7 +169,7 @@ class StagedRows {
 };
 
 // slice: tiles of the rows of x that are in shared memory at a time.
-template <ElementType kType, typename X, int kRows>
+template <ElementType kType, int kRows>
 __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quantized_kernel(MatmulArgs args, int slice) {
   using Unit = Codes<kType>;
   constexpr int kColumns = columns_of(kRows);
@@ -193,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
       QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) load(i, 0);  // on their way while x is staged
       if (!staged) {
         __syncthreads();
-        x.template stage<X>(args, begin * kWarpSize, n);
+        x.stage(args, begin * kWarpSize, n);
         __syncthreads();
         staged = n == n_units;
       }
@@ -219,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
   }
 }
 
-template <ElementType kType, typename X, int kRows>
+template <ElementType kType, int kRows>
 int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int kTileElements = Codes<kType>::kVectors * kVector * kWarpSize;
   constexpr int64_t kTileBytes = StagedRows<kType, kRows>::kTileBytes;
@@ -228,7 +240,7 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int64_t kAtOnce = kWarps * columns_of(kRows);
   const int64_t blocks =
       std::min<int64_t>((args.w.n + kAtOnce - 1) / kAtOnce, int64_t{blocks_of(kRows)} * n_processors());
-  return launch_varying(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
+  return launch_varying(matmul_rows_quantized_kernel<kType, kRows>, static_cast<unsigned>(blocks), kThreads,
                         static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
 }
 
@@ -236,9 +248,8 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
 
 int matmul_rows_quantized(Stream stream, const MatmulArgs& args) {
   return with_quantized_type(args.w.type, [&](auto type) {
-    return with_type(args.x.type, [&](auto x) {
-      return with_rows(args.n_rows,
-                       [&](auto rows) { return launch_rows<type.value, decltype(x), rows.value>(stream, args); });
+    return with_type(args.x.type, [&](auto) {
+      return with_rows(args.n_rows, [&](auto rows) { return launch_rows<type.value, rows.value>(stream, args); });
     });
   });
 }
