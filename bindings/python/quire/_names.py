@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Dict
 
+from . import _ffi
+
 
 class _Names(Dict[int, str]):
     """Of numbers in results. One that this version does not know is its own name."""
@@ -12,10 +14,15 @@ class _Names(Dict[int, str]):
         return str(number)
 
 
-KV_TYPES = {"default": 0, "f32": 1, "f16": 2, "bf16": 3}
-KV_OLD_TYPES = {"default": 0, "int8": 12, "int4": 13}
-TYPES = {**KV_TYPES, "q8_0": 4, "q4_0": 5, "q4_1": 6, "q5_0": 7, "q5_1": 8, "q4_k": 9, "q5_k": 10, "q6_k": 11}
-ACTIVATIONS = {"default": 0, "f32": 1, "bf16": 3, "int8": 12}
+def _types(*names: str) -> Dict[str, int]:
+    return {"default": _ffi.TYPE_DEFAULT, **{name: getattr(_ffi, "TYPE_" + name.upper()) for name in names}}
+
+
+KV_TYPES = _types("f32", "f16", "bf16")
+KV_OLD_TYPES = _types("int8", "int4")
+TYPES = _types("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "q2_k", "q3_k",
+               "iq4_nl", "iq4_xs")
+ACTIVATIONS = _types("f32", "bf16", "int8")
 LOADS = {"default": 0, "mmap": 1, "read": 2}
 DEVICE_KINDS = {1: "cpu", 2: "cuda"}
 OVERFLOWS = {"default": 0, "error": 1, "stop": 2, "extrapolate": 3}
