@@ -188,16 +188,24 @@ const (
 
 	TypeQ6K Type = 11
 
+	TypeQ2K Type = 12
+
+	TypeQ3K Type = 13
+
+	TypeIq4Nl Type = 14
+
+	TypeIq4Xs Type = 15
+
 	// Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a
 	// scale for each channel of a chunk, values one for each token. And for activations: 32 of a row
 	// share a scale.
-	TypeInt8 Type = 12
+	TypeInt8 Type = 16
 
 	// Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
 	// minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
 	// a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those
 	// of their group may come out as NaN.
-	TypeInt4 Type = 13
+	TypeInt4 Type = 17
 )
 
 var namesType = []named{
@@ -213,8 +221,12 @@ var namesType = []named{
 	{9, "q4_k"},
 	{10, "q5_k"},
 	{11, "q6_k"},
-	{12, "int8"},
-	{13, "int4"},
+	{12, "q2_k"},
+	{13, "q3_k"},
+	{14, "iq4_nl"},
+	{15, "iq4_xs"},
+	{16, "int8"},
+	{17, "int4"},
 }
 
 // String is the constant's name in lower case, without its group; of an unknown one the number.

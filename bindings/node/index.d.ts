@@ -5,7 +5,7 @@ import type * as C from './interface';
 /** The options of A with those of B in their place. */
 type With<A, B, Without extends string = never> = Omit<A, keyof B | 'flags' | Without> & B;
 
-export type TensorType = 'default' | 'f32' | 'f16' | 'bf16' | 'q8_0' | 'q4_0' | 'q4_1' | 'q5_0' | 'q5_1' | 'q4_k' | 'q5_k' | 'q6_k' | 'int8' | 'int4';
+export type TensorType = 'default' | 'f32' | 'f16' | 'bf16' | 'q8_0' | 'q4_0' | 'q4_1' | 'q5_0' | 'q5_1' | 'q4_k' | 'q5_k' | 'q6_k' | 'q2_k' | 'q3_k' | 'iq4_nl' | 'iq4_xs' | 'int8' | 'int4';
 export type LogLevel = 'error' | 'warning' | 'info' | 'debug';
 export type Tier = 'device' | 'host' | 'compressed' | 'file' | 'snapshot';
 export type FinishReason = 'max_tokens' | 'eos' | 'stop_id' | 'stop_string' | 'reach' | 'cancelled' | 'deadline';

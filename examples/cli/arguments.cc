@@ -21,10 +21,11 @@ const std::map<std::string, int32_t> kKvTypes = {
 const std::map<std::string, int32_t> kOldTypes = {{"int8", QUIRE_TYPE_INT8}, {"int4", QUIRE_TYPE_INT4}};
 
 const std::map<std::string, int32_t> kWeightTypes = {
-    {"f32", QUIRE_TYPE_F32},   {"f16", QUIRE_TYPE_F16},   {"bf16", QUIRE_TYPE_BF16}, {"q8", QUIRE_TYPE_Q8_0},
-    {"q8_0", QUIRE_TYPE_Q8_0}, {"q4", QUIRE_TYPE_Q4_0},   {"q4_0", QUIRE_TYPE_Q4_0}, {"q4_1", QUIRE_TYPE_Q4_1},
-    {"q5_0", QUIRE_TYPE_Q5_0}, {"q5_1", QUIRE_TYPE_Q5_1}, {"q4_k", QUIRE_TYPE_Q4_K}, {"q5_k", QUIRE_TYPE_Q5_K},
-    {"q6_k", QUIRE_TYPE_Q6_K}};
+    {"f32", QUIRE_TYPE_F32},      {"f16", QUIRE_TYPE_F16},   {"bf16", QUIRE_TYPE_BF16}, {"q8", QUIRE_TYPE_Q8_0},
+    {"q8_0", QUIRE_TYPE_Q8_0},    {"q4", QUIRE_TYPE_Q4_0},   {"q4_0", QUIRE_TYPE_Q4_0}, {"q4_1", QUIRE_TYPE_Q4_1},
+    {"q5_0", QUIRE_TYPE_Q5_0},    {"q5_1", QUIRE_TYPE_Q5_1}, {"q4_k", QUIRE_TYPE_Q4_K}, {"q5_k", QUIRE_TYPE_Q5_K},
+    {"q6_k", QUIRE_TYPE_Q6_K},    {"q2_k", QUIRE_TYPE_Q2_K}, {"q3_k", QUIRE_TYPE_Q3_K}, {"iq4_nl", QUIRE_TYPE_IQ4_NL},
+    {"iq4_xs", QUIRE_TYPE_IQ4_XS}};
 
 const std::map<std::string, int32_t> kActivationTypes = {
     {"f32", QUIRE_TYPE_F32}, {"bf16", QUIRE_TYPE_BF16}, {"int8", QUIRE_TYPE_INT8}};

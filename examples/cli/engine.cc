@@ -408,6 +408,14 @@ const char* type_name(int32_t type) {
       return "q5_k";
     case QUIRE_TYPE_Q6_K:
       return "q6_k";
+    case QUIRE_TYPE_Q2_K:
+      return "q2_k";
+    case QUIRE_TYPE_Q3_K:
+      return "q3_k";
+    case QUIRE_TYPE_IQ4_NL:
+      return "iq4_nl";
+    case QUIRE_TYPE_IQ4_XS:
+      return "iq4_xs";
     default:
       return "unknown";
   }

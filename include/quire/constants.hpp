@@ -123,6 +123,10 @@ enum class Type : std::int32_t {
   kQ4K = QUIRE_TYPE_Q4_K,
   kQ5K = QUIRE_TYPE_Q5_K,
   kQ6K = QUIRE_TYPE_Q6_K,
+  kQ2K = QUIRE_TYPE_Q2_K,
+  kQ3K = QUIRE_TYPE_Q3_K,
+  kIq4Nl = QUIRE_TYPE_IQ4_NL,
+  kIq4Xs = QUIRE_TYPE_IQ4_XS,
   // Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a
   // scale for each channel of a chunk, values one for each token. And for activations: 32 of a row
   // share a scale.
@@ -150,6 +154,10 @@ struct Names<Type> {
       {Type::kQ4K, "q4_k"},
       {Type::kQ5K, "q5_k"},
       {Type::kQ6K, "q6_k"},
+      {Type::kQ2K, "q2_k"},
+      {Type::kQ3K, "q3_k"},
+      {Type::kIq4Nl, "iq4_nl"},
+      {Type::kIq4Xs, "iq4_xs"},
       {Type::kInt8, "int8"},
       {Type::kInt4, "int4"},
   };

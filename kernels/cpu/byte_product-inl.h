@@ -7,6 +7,8 @@
 #define QUIRE_KERNELS_CPU_BYTE_PRODUCT_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "kernels/cpu/unpack_panel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,18 +22,18 @@ template <bool kVnni>
 constexpr bool kSubtracts128 = !kVnni && kHasPairs;
 
 // Quads whose products fit in 16 bits together: two of at most (2^bits - 1) * 127 each, or 128 * 127.
-constexpr int quads_in_16_bits(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
+constexpr int quads_in_16_bits(int bits) { return bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
 static_assert(8 * 2 * 15 * 127 <= INT16_MAX && 4 * 2 * 31 * 127 <= INT16_MAX && 2 * 2 * 63 * 127 <= INT16_MAX &&
               2 * 128 * 127 <= INT16_MAX);
 
-// The sum of the products of some quads, for codes of kBits bits and bytes of [-127, 127]: exact.
-template <int kBits, bool kVnni>
+// The sum of the products of kQuads quads, for codes of kBits bits and bytes of [-127, 127]: exact.
+template <int kBits, int kQuads, bool kVnni>
 class ProductSum {
  public:
   HWY_INLINE ProductSum() {}  // one that the compiler makes is not of the target: gcc refuses it with NEON
   HWY_INLINE void begin(IntVector start) { sum_ = start; }
 
-  // Quad i, from 0 on; as many as a multiple of quads_in_16_bits.
+  // Quad i, from 0 on.
   HWY_INLINE void add(int i, QuadVector w, QuadVector x) {
     if constexpr (kVnni) {
 #if HWY_TARGET == HWY_AVX3
@@ -40,7 +42,8 @@ class ProductSum {
       __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_.raw) : "v"(w.raw), "v"(x.raw));
 #endif
     } else if constexpr (kHasPairs) {
-      constexpr int kTogether = quads_in_16_bits(kBits);
+      constexpr int kTogether = std::min(quads_in_16_bits(kBits), kQuads);
+      static_assert(kQuads % kTogether == 0);
       const auto pairs = products_in_pairs(w, x);
       pairs_ = i % kTogether == 0 ? pairs : hn::Add(pairs_, pairs);
       if (i % kTogether == kTogether - 1) sum_ = hn::Add(sum_, sums_of_pairs(pairs_));

@@ -19,15 +19,17 @@ void dequantize_group(const uint8_t* block, int g, float* out) {
   constexpr int kQuads = kGroupQuads / scales_of(kType);  // that share a scale
   for (int v = 0; v < kPanelVectors; ++v) {
     const BlockColumns columns(block, v);
-    Vector scales[scales_of(kType)], offset;
-    for (int part = 0; part < scales_of(kType); ++part) scales[part] = group_scale<kType>(columns, g, part);
-    if constexpr (has_offset(kType)) offset = group_offset<kType>(columns, g);
+    Vector scales[scales_of(kType)], offsets[scales_of(kType)];
+    for (int part = 0; part < scales_of(kType); ++part) {
+      scales[part] = group_scale<kType>(columns, g, part);
+      if constexpr (has_offset(kType)) offsets[part] = group_offset<kType>(columns, g, part);
+    }
     for (int i = 0; i < kGroupQuads; ++i) {
       const auto codes = group_quad<kType>(columns, g, i);
       for (int e = 0; e < 4; ++e) {
         const auto code = hn::BitCast(Ints(), hn::And(hn::ShiftRightSame(codes, 8 * e), hn::Set(Quads(), 255)));
         const auto scale = scales[i / kQuads];
-        const auto value = has_offset(kType) ? hn::MulAdd(scale, real(code), offset)
+        const auto value = has_offset(kType) ? hn::MulAdd(scale, real(code), offsets[i / kQuads])
                                              : hn::Mul(scale, real(hn::Sub(code, hn::Set(Ints(), zero_code(kType)))));
         hn::StoreU(value, Floats(), out + (4 * i + e) * kPanel + v * kLanes);
       }

@@ -41,14 +41,14 @@ struct Terms {
   static constexpr int kScales = kScaleCount;
   static constexpr int kQuads = kGroupQuads / kScales;  // that share a scale
   static constexpr bool kOffset = kHasOffset;
-  using Sum = ProductSum<kBits, kVnni>;
+  using Sum = ProductSum<kBits, kQuads, kVnni>;
 };
 
 template <ElementType kElement, bool kVnni>
 struct Format : Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni> {
   using Base = Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni>;
   static constexpr ElementType kType = kElement;
-  static constexpr int kZero = kElement == ElementType::kQ8_0 && kSubtracts128<kVnni> ? 0 : zero_code(kElement);
+  static constexpr int kZero = code_bits(kElement) == 8 && kSubtracts128<kVnni> ? 0 : zero_code(kElement);
 };
 
 // Where the integer sum of `part` of a group begins: so that `zero` is taken from each code.
@@ -61,8 +61,10 @@ HWY_INLINE IntVector first_sum(const Int8Group& x, int part, int zero) {
 HWY_INLINE Vector add_part(Vector sum, IntVector products, Vector scale, const Int8Group& x) {
   return hn::MulAdd(real(products), hn::Mul(hn::Set(Floats(), x.scale), scale), sum);
 }
-HWY_INLINE Vector add_offset(Vector sum, Vector offset, const Int8Group& x) {
-  return hn::MulAdd(hn::Set(Floats(), x.sum), offset, sum);
+template <class F>
+HWY_INLINE Vector add_offset(Vector sum, Vector offset, const Int8Group& x, int part) {
+  const float of_part = F::kScales == 1 ? x.sum : x.scale * static_cast<float>(x.code_sum[part]);
+  return hn::MulAdd(hn::Set(Floats(), of_part), offset, sum);
 }
 
 HWY_INLINE QuadVector quad_of_row(const int8_t* codes) {
@@ -129,9 +131,13 @@ HWY_INLINE void add_group(const StretchRows& rows, int64_t group, const uint8_t*
     }
   }
   if constexpr (F::kOffset) {
-    for (int v = 0; v < kVectors; ++v) {
-      const auto offset = group_offset<F::kType>(BlockColumns(block, first + v), g);
-      for (int r = 0; r < kRows; ++r) sums[first + v][r] = add_offset(sums[first + v][r], offset, group_of_row(r));
+    for (int part = 0; part < F::kScales; ++part) {
+      for (int v = 0; v < kVectors; ++v) {
+        const auto offset = group_offset<F::kType>(BlockColumns(block, first + v), g, part);
+        for (int r = 0; r < kRows; ++r) {
+          sums[first + v][r] = add_offset<F>(sums[first + v][r], offset, group_of_row(r), part);
+        }
+      }
     }
   }
 }
@@ -286,10 +292,13 @@ void continue_tile(const StretchRows& rows, const UnpackedGroup<kPanel>* stretch
     }
     if constexpr (F::kOffset) {
       QUIRE_CPU_UNROLL(2)
-      for (int v = 0; v < kTileVectors; ++v) {
-        const auto offset = hn::Load(d, group.offsets + (first + v) * kLanes);
-        QUIRE_CPU_UNROLL(6)
-        for (int r = 0; r < kRows; ++r) total[r][v] = add_offset(total[r][v], offset, group_of_row(r));
+      for (int part = 0; part < F::kScales; ++part) {
+        QUIRE_CPU_UNROLL(2)
+        for (int v = 0; v < kTileVectors; ++v) {
+          const auto offset = hn::Load(d, group.offsets[part] + (first + v) * kLanes);
+          QUIRE_CPU_UNROLL(6)
+          for (int r = 0; r < kRows; ++r) total[r][v] = add_offset<F>(total[r][v], offset, group_of_row(r), part);
+        }
       }
     }
   }
@@ -340,9 +349,13 @@ void continue_registers(Tiles& tiles, const StretchRows& rows, const UnpackedGro
         }
       }
       if constexpr (F::kOffset) {
-        const auto offset = hn::Load(d, stretch[g].offsets + v * kLanes);
-        QUIRE_CPU_UNROLL(16)
-        for (int r = 0; r < kTileRegisterRows; ++r) total[r] = add_offset(total[r], offset, group_of_row(r));
+        for (int part = 0; part < F::kScales; ++part) {
+          const auto offset = hn::Load(d, stretch[g].offsets[part] + v * kLanes);
+          QUIRE_CPU_UNROLL(16)
+          for (int r = 0; r < kTileRegisterRows; ++r) {
+            total[r] = add_offset<F>(total[r], offset, group_of_row(r), part);
+          }
+        }
       }
     }
     QUIRE_CPU_UNROLL(16)
@@ -431,6 +444,14 @@ void with_format(ElementType type, const Use& use) {
       return use(Format<ElementType::kQ5_K, kVnni>());
     case ElementType::kQ6_K:
       return use(Format<ElementType::kQ6_K, kVnni>());
+    case ElementType::kQ2_K:
+      return use(Format<ElementType::kQ2_K, kVnni>());
+    case ElementType::kQ3_K:
+      return use(Format<ElementType::kQ3_K, kVnni>());
+    case ElementType::kIQ4_NL:
+      return use(Format<ElementType::kIQ4_NL, kVnni>());
+    case ElementType::kIQ4_XS:
+      return use(Format<ElementType::kIQ4_XS, kVnni>());
     default:
       return;  // types that are not quantised have no such product
   }

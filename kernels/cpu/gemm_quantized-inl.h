@@ -41,6 +41,14 @@ inline DequantizeGroup group_function(ElementType type) {
       return dequantize_group<ElementType::kQ5_K>;
     case ElementType::kQ6_K:
       return dequantize_group<ElementType::kQ6_K>;
+    case ElementType::kQ2_K:
+      return dequantize_group<ElementType::kQ2_K>;
+    case ElementType::kQ3_K:
+      return dequantize_group<ElementType::kQ3_K>;
+    case ElementType::kIQ4_NL:
+      return dequantize_group<ElementType::kIQ4_NL>;
+    case ElementType::kIQ4_XS:
+      return dequantize_group<ElementType::kIQ4_XS>;
     default:
       return nullptr;
   }

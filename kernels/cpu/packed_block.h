@@ -8,15 +8,20 @@
 
 namespace quire::cpu {
 
-// Bytes of the unit that begins at byte b of a block: an f16, or a quad.
+// Bytes of the unit that begins at byte b of a block: a quad, or two bytes, which are an f16 in most places.
 constexpr int64_t packed_unit_bytes(ElementType type, int64_t b) {
   switch (type) {
     case ElementType::kQ8_0:
     case ElementType::kQ4_0:
     case ElementType::kQ5_0:
+    case ElementType::kIQ4_NL:
       return b < 2 ? 2 : 4;
     case ElementType::kQ6_K:
       return b >= 208 ? 2 : 4;
+    case ElementType::kQ2_K:
+      return b >= 80 ? 2 : 4;
+    case ElementType::kQ3_K:
+      return b >= 108 ? 2 : 4;
     default:
       return b < 4 ? 2 : 4;
   }

@@ -86,13 +86,18 @@ void unpack(ElementType type, const void* packed, int64_t row, int64_t j, int64_
 
 // Adds the terms of a group to the sum.
 float add_group(ElementType type, const QuantizedGroup& w, const int8_t* codes, const Int8Group& x, float sum) {
-  const int parts = type == ElementType::kQ6_K ? 2 : 1, elements = static_cast<int>(kQuantizedGroup) / parts;
+  const int parts = scales_of(type), elements = static_cast<int>(kQuantizedGroup) / parts;
   for (int part = 0; part < parts; ++part) {
     int32_t products = 0;
     for (int j = part * elements; j < (part + 1) * elements; ++j) products += codes[j] * (w.code[j] - zero_code(type));
     sum = std::fma(static_cast<float>(products), x.scale * w.scale[part], sum);
   }
-  return has_offset(type) ? std::fma(x.sum, w.offset, sum) : sum;
+  if (!has_offset(type)) return sum;
+  if (parts == 1) return std::fma(x.sum, w.offset[0], sum);
+  for (int part = 0; part < parts; ++part) {
+    sum = std::fma(x.scale * static_cast<float>(x.code_sum[part]), w.offset[part], sum);
+  }
+  return sum;
 }
 
 }  // namespace

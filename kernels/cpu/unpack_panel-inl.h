@@ -61,12 +61,9 @@ HWY_INLINE QuadVector shift_right(QuadVector q, int bits) {
 template <int kColumns>
 struct UnpackedGroup {
   alignas(64) uint8_t codes[kGroupQuads][kColumns][4];
-  alignas(64) float scales[2][kColumns];  // the second one: of types with two
-  alignas(64) float offsets[kColumns];    // of types with offset
+  alignas(64) float scales[2][kColumns];   // the second one: of types with two
+  alignas(64) float offsets[2][kColumns];  // of types with offset
 };
-
-// Scales of a group.
-constexpr int scales_of(ElementType type) { return type == ElementType::kQ6_K ? 2 : 1; }
 
 // kLanes columns of one packed block.
 class BlockColumns {
@@ -82,6 +79,11 @@ class BlockColumns {
     const hn::Rebind<hwy::float16_t, Floats> half;
     return hn::PromoteTo(Floats(),
                          hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(block_ + b * kPanel + first_ * 2)));
+  }
+  // The two bytes at byte b, as a number.
+  HWY_INLINE IntVector pair(int b) const {
+    const hn::Rebind<uint16_t, Floats> half;
+    return hn::PromoteTo(Ints(), hn::LoadU(half, reinterpret_cast<const uint16_t*>(block_ + b * kPanel + first_ * 2)));
   }
   // Byte b of the block, where its quads begin at multiples of 4.
   HWY_INLINE IntVector byte(int b) const {
@@ -123,13 +125,50 @@ HWY_INLINE IntVector offset_number(BlockColumns block, int g) {
   return hn::Or(high_half(block.byte(8 + g)), hn::ShiftLeft<4>(hn::ShiftRight<6>(block.byte(4 + g))));
 }
 
+// The scale number of elements [16 i, 16 i + 16) of q3_k, less 32.
+HWY_INLINE IntVector half_group_number(BlockColumns block, int i) {
+  const auto low = i < 8 ? low_half(block.byte(96 + i)) : high_half(block.byte(96 + i - 8));
+  const auto high =
+      hn::And(hn::BitCast(Ints(), shift_right(block.quads(104), i % 4 * 8 + i / 4 * 2)), hn::Set(Ints(), 3));
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
+}
+
+// That of group g of iq4_xs, less 32.
+HWY_INLINE IntVector level_scale_number(BlockColumns block, int g) {
+  const auto low = hn::And(hn::BitCast(Ints(), shift_right(block.quads(4), 4 * g)), hn::Set(Ints(), 15));
+  const auto high =
+      hn::And(hn::BitCast(Ints(), shift_right(hn::BitCast(Quads(), block.pair(2)), 2 * g)), hn::Set(Ints(), 3));
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
+}
+
+// Of each byte of a quad, which is below 16: its level plus 128.
+HWY_INLINE QuadVector levels_of(QuadVector nibbles) {
+  alignas(16) static constexpr uint8_t kCodes[16] = {
+      kLevels[0] + 128,  kLevels[1] + 128,  kLevels[2] + 128,  kLevels[3] + 128, kLevels[4] + 128,  kLevels[5] + 128,
+      kLevels[6] + 128,  kLevels[7] + 128,  kLevels[8] + 128,  kLevels[9] + 128, kLevels[10] + 128, kLevels[11] + 128,
+      kLevels[12] + 128, kLevels[13] + 128, kLevels[14] + 128, kLevels[15] + 128};
+  const hn::Repartition<uint8_t, Quads> bytes;
+  return hn::BitCast(Quads(), hn::TableLookupBytes(hn::LoadDup128(bytes, kCodes), hn::BitCast(bytes, nibbles)));
+}
+
+// 2-bit codes of the block's elements in 64 bytes, from byte `at` on: those of quad i of group g.
+HWY_INLINE QuadVector two_bit_quad(BlockColumns block, int at, int g, int i) {
+  return hn::And(shift_right(block.quads(at + g / 4 * 32 + 4 * i), g % 4 * 2), hn::Set(Quads(), 0x03030303));
+}
+
 // What a vector of columns has of group g of a packed block: the scale of elements [16 part, 16 part + 16) if there are
-// two, the offset if the type has one, and the codes of elements [4 i, 4 i + 4).
+// two, likewise the offset if the type has any, and the codes of elements [4 i, 4 i + 4).
 
 template <ElementType kType>
 HWY_INLINE Vector group_scale(BlockColumns block, int g, int part) {
   if constexpr (kType == ElementType::kQ6_K) {
     return hn::Mul(block.f16(208), real(block.signed_byte(192 + 2 * g + part)));
+  } else if constexpr (kType == ElementType::kQ2_K) {
+    return hn::Mul(block.f16(80), real(low_half(block.byte(2 * g + part))));
+  } else if constexpr (kType == ElementType::kQ3_K) {
+    return hn::Mul(block.f16(108), real(half_group_number(block, 2 * g + part)));
+  } else if constexpr (kType == ElementType::kIQ4_XS) {
+    return hn::Mul(block.f16(0), real(level_scale_number(block, g)));
   } else if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
     return hn::Mul(block.f16(0), real(scale_number(block, g)));
   } else {
@@ -138,9 +177,11 @@ HWY_INLINE Vector group_scale(BlockColumns block, int g, int part) {
 }
 
 template <ElementType kType>
-HWY_INLINE Vector group_offset(BlockColumns block, int g) {
+HWY_INLINE Vector group_offset(BlockColumns block, int g, int part) {
   static_assert(has_offset(kType));
-  if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
+  if constexpr (kType == ElementType::kQ2_K) {
+    return hn::Neg(hn::Mul(block.f16(82), real(high_half(block.byte(2 * g + part)))));
+  } else if constexpr (kType == ElementType::kQ4_K || kType == ElementType::kQ5_K) {
     return hn::Neg(hn::Mul(block.f16(2), real(offset_number(block, g))));
   } else {
     return block.f16(2);
@@ -153,6 +194,15 @@ HWY_INLINE QuadVector group_quad(BlockColumns block, int g, int i) {
     return hn::Xor(block.quads(2 + 4 * i), hn::Set(Quads(), 0x80808080));  // plus 128
   } else if constexpr (kType == ElementType::kQ4_0) {
     return half_quad(block, 2, i);
+  } else if constexpr (kType == ElementType::kIQ4_NL) {
+    return levels_of(half_quad(block, 2, i));
+  } else if constexpr (kType == ElementType::kIQ4_XS) {
+    return levels_of(half_quad(block, 8 + 16 * g, i));
+  } else if constexpr (kType == ElementType::kQ2_K) {
+    return two_bit_quad(block, 16, g, i);
+  } else if constexpr (kType == ElementType::kQ3_K) {
+    const auto high = hn::And(shift_right(block.quads(4 * i), g), hn::Set(Quads(), 0x01010101));
+    return hn::Or(two_bit_quad(block, 32, g, i), hn::ShiftLeft<2>(high));
   } else if constexpr (kType == ElementType::kQ4_1) {
     return half_quad(block, 4, i);
   } else if constexpr (kType == ElementType::kQ5_0) {  // packing has moved the fifth bits: bit i of byte e
@@ -180,8 +230,10 @@ HWY_INLINE void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>&
     const BlockColumns columns(block, v);
     for (int part = 0; part < scales_of(kType); ++part) {
       hn::StoreU(group_scale<kType>(columns, g, part), Floats(), to.scales[part] + v * kLanes);
+      if constexpr (has_offset(kType)) {
+        hn::StoreU(group_offset<kType>(columns, g, part), Floats(), to.offsets[part] + v * kLanes);
+      }
     }
-    if constexpr (has_offset(kType)) hn::StoreU(group_offset<kType>(columns, g), Floats(), to.offsets + v * kLanes);
     for (int i = 0; i < kGroupQuads; ++i) {
       hn::StoreU(group_quad<kType>(columns, g, i), Quads(), reinterpret_cast<uint32_t*>(to.codes[i][v * kLanes]));
     }

@@ -3,12 +3,13 @@
 //
 // A unit has kVectors runs of 16 neighbouring elements, which are called vectors here; the elements of a vector share a
 // scale. A weight is scale * (code - kZero), or scale * code + offset where kHasOffset: what `dequantize`
-// (lib/support/quantization.h, which describes the formats) gives, bit for bit. A unit is large where it takes many
-// registers.
+// (lib/support/quantization.h, which describes the formats) gives, bit for bit. A unit is large where it, or its use,
+// takes many registers.
 #pragma once
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/weights.h"
+#include "lib/support/quantization.h"
 
 namespace quire::cuda {
 
@@ -22,6 +23,8 @@ __device__ __forceinline__ float f16_at(const uint8_t* p) {
 // A tile is the units of kWarpSize lanes: a whole number of blocks of every type.
 template <ElementType kType>
 constexpr int kUnitsOfBlock = kType == ElementType::kQ8_0           ? 2
+                              : kType == ElementType::kQ2_K         ? 4
+                              : kType == ElementType::kQ3_K         ? 4
                               : block_format(kType).elements == 256 ? 8
                                                                     : 1;
 
@@ -44,6 +47,23 @@ constexpr unsigned kLowNibbles = 0x0f0f0f0fu, kLowBits = 0x01010101u, kLowPairs 
 
 // Bit k of four becomes bit 4 of byte k.
 __device__ __forceinline__ unsigned spread_bits(unsigned four) { return (four * 0x00204081u & kLowBits) << 4; }
+
+// The levels of four elements: those of the low halves of four bytes (v = 0), or of the high ones (v = 1).
+__device__ __forceinline__ unsigned levels_of(unsigned bytes, int v) {
+  constexpr auto kFour = [](int i) {
+    unsigned word = 0;
+    for (int j = 0; j < 4; ++j) word |= static_cast<unsigned>(kLevels[i + j] & 255) << 8 * j;
+    return word;
+  };
+  constexpr unsigned k0 = kFour(0), k4 = kFour(4), k8 = kFour(8), k12 = kFour(12);
+  // Of four halves that follow each other. Three bits of each choose among the first and among the last eight levels,
+  // the fourth bit one of these two.
+  const auto of_halves = [](unsigned halves) {
+    const unsigned low = __byte_perm(k0, k4, halves & 0x7777u), high = __byte_perm(k8, k12, halves & 0x7777u);
+    return __byte_perm(low, high, 0x3210u | (halves & 0x8888u) >> 1);
+  };
+  return __byte_perm(of_halves(bytes & 0xffffu), of_halves(bytes >> 16), v == 0 ? 0x6420u : 0x7531u);
+}
 
 struct VectorScale {
   float scale, offset;
@@ -80,14 +100,14 @@ struct Codes<ElementType::kQ8_0> {
   __device__ __forceinline__ VectorScale scale_of(int) const { return {d, 0}; }
 };
 
-// q4_0, q4_1, q5_0, q5_1: a unit is the codes of a block. A byte has an element's code and that of the 16th behind it;
-// the fifth bits are apart.
+// q4_0, q4_1, q5_0, q5_1, iq4_nl: a unit is the codes of a block. A byte has an element's code and that of the 16th
+// behind it; the fifth bits are apart.
 template <ElementType kType>
 struct NibbleCodes {
   static constexpr bool kFive = kType == ElementType::kQ5_0 || kType == ElementType::kQ5_1;
   static constexpr bool kHasOffset = kType == ElementType::kQ4_1 || kType == ElementType::kQ5_1;
-  static constexpr bool kIsSigned = false, kIsLarge = kFive;
-  static constexpr int kVectors = 2, kZero = kHasOffset ? 0 : kFive ? 16 : 8, kScalePart = kFive ? 2 : 1;
+  static constexpr bool kIsSigned = has_levels(kType), kIsLarge = kType != ElementType::kQ4_0;
+  static constexpr int kVectors = 2, kZero = kHasOffset || kIsSigned ? 0 : kFive ? 16 : 8, kScalePart = kFive ? 2 : 1;
   alignas(16) unsigned codes[4];
   unsigned high, scales;
 
@@ -107,7 +127,7 @@ struct NibbleCodes {
   }
   __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
     QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
-      to[i] = codes[i] >> 4 * v & kLowNibbles;
+      to[i] = kIsSigned ? levels_of(codes[i], v) : codes[i] >> 4 * v & kLowNibbles;
       if constexpr (kFive) to[i] |= spread_bits(high >> (16 * v + 4 * i) & 15);
     }
   }
@@ -123,6 +143,33 @@ template <>
 struct Codes<ElementType::kQ5_0> : NibbleCodes<ElementType::kQ5_0> {};
 template <>
 struct Codes<ElementType::kQ5_1> : NibbleCodes<ElementType::kQ5_1> {};
+template <>
+struct Codes<ElementType::kIQ4_NL> : NibbleCodes<ElementType::kIQ4_NL> {};
+
+// A unit is a group, which has 6 bits of scale: the high two of all groups together, then the low four.
+template <>
+struct Codes<ElementType::kIQ4_XS> {
+  static constexpr int kVectors = 2, kZero = 0;
+  static constexpr bool kHasOffset = false, kIsSigned = true, kIsLarge = true;
+  alignas(16) unsigned codes[4];
+  float scale;
+
+  __device__ __forceinline__ static int element(int unit, int v) { return unit * 32 + v * kVector; }
+  __device__ __forceinline__ static int group_unit(int group, int) { return group; }
+  __device__ __forceinline__ static int group_vector(int, int side) { return side; }
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    const int own = unit % 8;
+    load_16(codes, part_at<ElementType::kIQ4_XS, 0>(row, n_blocks, unit / 8, tiles) + own * 16);
+    const uint8_t* const scales = part_at<ElementType::kIQ4_XS, 1>(row, n_blocks, unit / 8, tiles);
+    const unsigned first = load_4(scales), low = load_4(scales + 4) >> 4 * own & 15, high = first >> (16 + 2 * own) & 3;
+    scale = low_of(first, f16()) * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) to[i] = levels_of(codes[i], v);
+  }
+  __device__ __forceinline__ VectorScale scale_of(int) const { return {scale, 0}; }
+};
 
 // q4_k, q5_k: eight units a block, two for each pair of groups that follow each other. A byte has codes of both groups;
 // the fifth bits are apart: bit g of a byte is of group g. A block begins with two factors in f16, and 6 bits of each
@@ -204,6 +251,81 @@ struct Codes<ElementType::kQ6_K> {
   // v may be known at run time alone, and registers have no index.
   __device__ __forceinline__ VectorScale scale_of(int v) const {
     return {d * static_cast<float>(v == 0 ? scales[0] : scales[1]), 0};
+  }
+};
+
+// q2_k, q3_k: four units a block, two for each half of it, of whose 32 bytes these are the first and the second 16. A
+// byte has two bits of four elements, 32 apart.
+struct TwoBitUnits {
+  static constexpr int kVectors = 4;
+  static constexpr bool kIsSigned = false, kIsLarge = true;
+  __device__ __forceinline__ static int element(int unit, int v) {
+    return unit / 2 * 128 + v * 32 + unit % 2 * kVector;
+  }
+  __device__ __forceinline__ static int group_unit(int group, int side) { return group / 4 * 2 + side; }
+  __device__ __forceinline__ static int group_vector(int group, int) { return group % 4; }
+  // Of eight bytes, those of the unit's vectors.
+  __device__ __forceinline__ static unsigned own_bytes(unsigned first, unsigned second, int side) {
+    return __byte_perm(first, second, side == 0 ? 0x6420u : 0x7531u);
+  }
+};
+
+template <>
+struct Codes<ElementType::kQ2_K> : TwoBitUnits {
+  static constexpr int kZero = 0;
+  static constexpr bool kHasOffset = true;
+  alignas(16) unsigned codes[4];
+  unsigned scales;   // byte v: of vector v, and its offset in the high half
+  unsigned factors;  // of scales, of offsets
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    const int half = unit % 4 / 2, side = unit % 2;
+    load_16(codes, part_at<ElementType::kQ2_K, 0>(row, n_blocks, unit / 4, tiles) + half * 32 + side * 16);
+    const uint2 of_half = load_8(part_at<ElementType::kQ2_K, 1>(row, n_blocks, unit / 4, tiles) + half * 8);
+    scales = own_bytes(of_half.x, of_half.y, side);
+    factors = load_4(part_at<ElementType::kQ2_K, 2>(row, n_blocks, unit / 4, tiles));
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) to[i] = codes[i] >> 2 * v & kLowPairs;
+  }
+  __device__ __forceinline__ VectorScale scale_of(int v) const {
+    const unsigned both = scales >> 8 * v;
+    return {low_of(factors, f16()) * static_cast<float>(both & 15),
+            -(high_of(factors, f16()) * static_cast<float>(both >> 4 & 15))};
+  }
+};
+
+// The third bits are in 32 bytes for both halves: those of the first one in the low halves of the bytes.
+template <>
+struct Codes<ElementType::kQ3_K> : TwoBitUnits {
+  static constexpr int kZero = 4;
+  static constexpr bool kHasOffset = false;
+  alignas(16) unsigned codes[4];
+  alignas(16) unsigned high[4];
+  unsigned scales;  // byte v: of vector v, plus 32
+  float d;
+
+  __device__ __forceinline__ void load(const uint8_t* row, int n_blocks, int unit, int tiles) {
+    const int half = unit % 4 / 2, side = unit % 2;
+    const uint8_t* const block = part_at<ElementType::kQ3_K, 0>(row, n_blocks, unit / 4, tiles);
+    load_16(high, block + side * 16);
+    load_16(codes, block + 32 + half * 32 + side * 16);
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) high[i] >>= 4 * half;
+    // Four bits of scale 8 half + 2 v + side are half of byte 2 v + side, two are a quarter of byte (2 v + side) % 4 of
+    // the last word.
+    const uint8_t* const at = part_at<ElementType::kQ3_K, 1>(row, n_blocks, unit / 4, tiles);
+    const unsigned last = load_4(at + 8) >> 4 * half;
+    scales = (own_bytes(load_4(at), load_4(at + 4), side) >> 4 * half & kLowNibbles) |
+             (own_bytes(last, last >> 2, side) & kLowPairs) << 4;
+    d = f16_at(part_at<ElementType::kQ3_K, 2>(row, n_blocks, unit / 4, tiles));
+  }
+  __device__ __forceinline__ void words(int v, unsigned (&to)[4]) const {
+    QUIRE_UNROLL for (int i = 0; i < 4; ++i) {
+      to[i] = (codes[i] >> 2 * v & kLowPairs) | (high[i] >> v & kLowBits) << 2;
+    }
+  }
+  __device__ __forceinline__ VectorScale scale_of(int v) const {
+    return {d * static_cast<float>(static_cast<int>(scales >> 8 * v & 255) - 32), 0};
   }
 };
 

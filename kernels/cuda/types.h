@@ -45,6 +45,14 @@ int with_quantized_type(ElementType type, const Use& use) {
       return use(std::integral_constant<ElementType, ElementType::kQ5_K>());
     case ElementType::kQ6_K:
       return use(std::integral_constant<ElementType, ElementType::kQ6_K>());
+    case ElementType::kQ2_K:
+      return use(std::integral_constant<ElementType, ElementType::kQ2_K>());
+    case ElementType::kQ3_K:
+      return use(std::integral_constant<ElementType, ElementType::kQ3_K>());
+    case ElementType::kIQ4_NL:
+      return use(std::integral_constant<ElementType, ElementType::kIQ4_NL>());
+    case ElementType::kIQ4_XS:
+      return use(std::integral_constant<ElementType, ElementType::kIQ4_XS>());
     default:
       return kUnknownType;
   }

@@ -50,6 +50,7 @@ constexpr BlockParts parts_of(ElementType type) {
     case ElementType::kQ8_0:  // codes, scale
       return {2, {{2, 32}, {0, 2}}};
     case ElementType::kQ4_0:
+    case ElementType::kIQ4_NL:
       return {2, {{2, 16}, {0, 2}}};
     case ElementType::kQ4_1:  // codes, scale and minimum
       return {2, {{4, 16}, {0, 4}}};
@@ -59,6 +60,12 @@ constexpr BlockParts parts_of(ElementType type) {
       return {3, {{8, 16}, {4, 4}, {0, 4}}};
     case ElementType::kQ6_K:  // all but the scale of scales
       return {2, {{0, 208}, {208, 2}}};
+    case ElementType::kQ2_K:  // codes, scales and offsets, what these are multiples of
+      return {3, {{16, 64}, {0, 16}, {80, 4}}};
+    case ElementType::kQ3_K:  // codes, scales, scale of scales
+      return {3, {{0, 96}, {96, 12}, {108, 2}}};
+    case ElementType::kIQ4_XS:  // codes, scales
+      return {2, {{8, 128}, {0, 8}}};
     default:  // blocks of a multiple of 16 bytes, whose codes lie at such multiples
       return {1, {{0, static_cast<int>(block_format(type).bytes)}}};
   }

@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "lib/format/transcode.h"
 #include "lib/support/quantization.h"
 
 namespace quire {
@@ -157,7 +156,6 @@ Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_
   QUIRE_ASSIGN(const ElementType type, check_tensor(file.path(), name, info_of(tensor), tensor.shape));
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.end - tensor.begin));
   QUIRE_TRY(file.read_at(tensor.begin, bytes));
-  if (const Transcoding* transcoding = find_transcoding(tensor.type->name)) bytes = transcoded(*transcoding, bytes);
   std::vector<float> values(static_cast<size_t>(n));
   dequantize(type, bytes.data(), n, values.data());
   return values;

@@ -373,6 +373,18 @@ const GgufType& gguf_type(ElementType type) {
     case ElementType::kQ6_K:
       id = 14;
       break;
+    case ElementType::kQ2_K:
+      id = 10;
+      break;
+    case ElementType::kQ3_K:
+      id = 11;
+      break;
+    case ElementType::kIQ4_NL:
+      id = 20;
+      break;
+    case ElementType::kIQ4_XS:
+      id = 23;
+      break;
   }
   return *find_gguf_type(id);
 }

@@ -1,11 +1,9 @@
 #include "lib/format/tensor_files.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <iterator>
 #include <utility>
-
-#include "lib/format/transcode.h"
 
 namespace quire {
 namespace {
@@ -13,11 +11,11 @@ namespace {
 constexpr struct {
   std::string_view name;
   ElementType type;
-} kDtypes[] = {{"F32", ElementType::kF32},   {"F16", ElementType::kF16},   {"BF16", ElementType::kBF16},
-               {"Q8_0", ElementType::kQ8_0}, {"Q4_0", ElementType::kQ4_0}, {"Q4_1", ElementType::kQ4_1},
-               {"Q5_0", ElementType::kQ5_0}, {"Q5_1", ElementType::kQ5_1}, {"Q4_K", ElementType::kQ4_K},
-               {"Q5_K", ElementType::kQ5_K}, {"Q6_K", ElementType::kQ6_K}};
-constexpr int64_t kPieceBlocks = 1024;  // transcoded at once
+} kDtypes[] = {{"F32", ElementType::kF32},   {"F16", ElementType::kF16},       {"BF16", ElementType::kBF16},
+               {"Q8_0", ElementType::kQ8_0}, {"Q4_0", ElementType::kQ4_0},     {"Q4_1", ElementType::kQ4_1},
+               {"Q5_0", ElementType::kQ5_0}, {"Q5_1", ElementType::kQ5_1},     {"Q4_K", ElementType::kQ4_K},
+               {"Q5_K", ElementType::kQ5_K}, {"Q6_K", ElementType::kQ6_K},     {"Q2_K", ElementType::kQ2_K},
+               {"Q3_K", ElementType::kQ3_K}, {"IQ4_NL", ElementType::kIQ4_NL}, {"IQ4_XS", ElementType::kIQ4_XS}};
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
@@ -35,15 +33,13 @@ Result<ElementType> check_tensor(const std::string& path, std::string_view name,
                       "; the configuration asks for " + shape_text(shape),
                   info.begin);
   }
-  if (const Transcoding* transcoding = find_transcoding(info.dtype)) return transcoding->type;
   std::string known;
   for (const auto& [dtype, type] : kDtypes) {
     if (info.dtype == dtype) return type;
-    known += std::string(dtype) + ", ";
+    known += (known.empty() ? "" : &dtype == &std::rbegin(kDtypes)->name ? " or " : ", ") + std::string(dtype);
   }
   return Status(Code::kUnsupported,
-                path + ": tensor " + std::string(name) + " has dtype " + info.dtype + "; expected " + known +
-                    "Q2_K, Q3_K, IQ4_NL or IQ4_XS",
+                path + ": tensor " + std::string(name) + " has dtype " + info.dtype + "; expected " + known,
                 info.begin);
 }
 
@@ -83,57 +79,25 @@ Result<TensorFiles::View> TensorFiles::view(std::string_view name, std::span<con
   const TensorInfo* info = find(name);
   if (!info) return missing(name);
   QUIRE_ASSIGN(const ElementType type, check_tensor(files_[info->file]->path(), name, *info, shape));
-  View view{type, info->shape, bytes_of(*info), info->interleaved_rows, nullptr};
+  View view{type, info->shape, info->end - info->begin, info->interleaved_rows, nullptr};
   // safetensors promises no alignment; a misaligned tensor is left to read(), which copies it. Quantised blocks are
   // read byte by byte.
   const bool aligned = is_quantized(type) || info->begin % static_cast<int64_t>(element_bytes(type)) == 0;
-  const bool as_stored = find_transcoding(info->dtype) == nullptr;
-  if (access_ == Access::kMap && aligned && as_stored) view.mapped = maps_[info->file].data() + info->begin;
+  if (access_ == Access::kMap && aligned) view.mapped = maps_[info->file].data() + info->begin;
   return view;
-}
-
-int64_t TensorFiles::bytes_of(const TensorInfo& info) {
-  const int64_t stored = info.end - info.begin;
-  const Transcoding* transcoding = find_transcoding(info.dtype);
-  return transcoding ? stored / transcoding->stored_bytes * transcoding->bytes() : stored;
 }
 
 Status TensorFiles::read(std::string_view name, int64_t offset, std::span<std::byte> out) const {
   const TensorInfo* info = find(name);
   if (!info) return missing(name);
-  const int64_t bytes = bytes_of(*info);
+  const int64_t bytes = info->end - info->begin;
   if (offset < 0 || offset > bytes || out.size() > static_cast<size_t>(bytes - offset)) {
     return Status(Code::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
                                               ") of tensor " + std::string(name) + ", which has " +
                                               std::to_string(bytes));
   }
-  const Transcoding* transcoding = find_transcoding(info->dtype);
-  if (transcoding) return read_transcoded(*transcoding, *info, offset, out);
   if (access_ == Access::kRead) return files_[info->file]->read_at(info->begin + offset, out);
   if (!out.empty()) std::memcpy(out.data(), maps_[info->file].data() + info->begin + offset, out.size());
-  return {};
-}
-
-// Of a mapped file, too, without the map: no page of it stays in the process.
-
-Status TensorFiles::read_transcoded(const Transcoding& transcoding, const TensorInfo& info, int64_t offset,
-                                    std::span<std::byte> out) const {
-  const int64_t size = transcoding.bytes(), end = offset + static_cast<int64_t>(out.size());
-  std::array<std::byte, kMostTranscodedBytes> whole;
-  std::vector<std::byte> stored(static_cast<size_t>(kPieceBlocks * transcoding.stored_bytes));
-  for (int64_t block = offset / size; block * size < end; block += kPieceBlocks) {
-    const int64_t n = std::min(kPieceBlocks, ceil_div(end, size) - block);
-    const auto piece = std::span(stored).first(static_cast<size_t>(n * transcoding.stored_bytes));
-    QUIRE_TRY(files_[info.file]->read_at(info.begin + block * transcoding.stored_bytes, piece));
-    for (int64_t i = 0; i < n; ++i) {
-      // Of the first and the last block a part may be asked for.
-      const int64_t begin = (block + i) * size, from = std::max(begin, offset), to = std::min(begin + size, end);
-      std::byte* const target = out.data() + (from - offset);
-      const std::byte* const source = stored.data() + i * transcoding.stored_bytes;
-      transcoding.block(source, to - from == size ? target : whole.data());
-      if (to - from < size) std::memcpy(target, whole.data() + (from - begin), static_cast<size_t>(to - from));
-    }
-  }
   return {};
 }
 
@@ -148,7 +112,8 @@ Result<ContentHash> TensorFiles::start_hash(std::string_view name) const {
 Result<std::string> TensorFiles::content_hash(std::string_view name, const CancelToken* cancel) const {
   constexpr int64_t kPiece = 1 << 20;
   QUIRE_ASSIGN(ContentHash hash, start_hash(name));
-  const int64_t bytes = bytes_of(*find(name));
+  const TensorInfo* info = find(name);
+  const int64_t bytes = info->end - info->begin;
   std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPiece)));
   for (int64_t at = 0; at < bytes; at += kPiece) {
     QUIRE_TRY(check_cancelled(cancel));

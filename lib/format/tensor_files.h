@@ -18,8 +18,6 @@
 
 namespace quire {
 
-struct Transcoding;
-
 struct TensorInfo {
   std::string dtype;           // as the file says: "F32", "F16", "BF16", "I64", "Q4_K", ...
   std::vector<int64_t> shape;  // product checked against the byte size
@@ -33,8 +31,8 @@ struct TensorInfo {
 
 using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 
-// The element type that a tensor, which must have this shape, is read as; `path` names the file in messages. Errors:
-// kBadFile (another shape, both named); kUnsupported (a dtype that is read as no ElementType).
+// The element type of a tensor that must have this shape; `path` names the file in messages. Errors: kBadFile (another
+// shape, both named); kUnsupported (a dtype that no ElementType stands for).
 Result<ElementType> check_tensor(const std::string& path, std::string_view name, const TensorInfo& info,
                                  std::span<const int64_t> shape);
 
@@ -60,15 +58,15 @@ class TensorFiles {
     std::vector<int64_t> shape;
     int64_t bytes;
     int64_t interleaved_rows;  // as TensorInfo
-    const void* mapped;        // its bytes if access is kMap, the file has them as `type`, and aligned; else nullptr
+    const void* mapped;        // its bytes if access is kMap and they are aligned for `type`, else nullptr
   };
-  // Type and bytes are what read() gives: for dtypes of transcode.h not what the file has. Errors: kBadFile (no such
-  // tensor; another shape, both named); kUnsupported (a dtype that is read as no ElementType).
+  // Errors: kBadFile (no such tensor; another shape, both named); kUnsupported (a dtype that no ElementType stands
+  // for).
   Result<View> view(std::string_view name, std::span<const int64_t> shape) const;
-  // Copies bytes [offset, offset + out.size()) of View::bytes (both access modes).
+  // Copies bytes [offset, offset + out.size()) of the tensor (both access modes).
   Status read(std::string_view name, int64_t offset, std::span<std::byte> out) const;
-  // 128 bits over dtype, shape and bytes as read() gives them. `cancel`, which may be null, is polled before each
-  // piece. Errors: kBadFile, kIo, kCancelled.
+  // 128 bits over type, shape and bytes. `cancel`, which may be null, is polled before each piece. Errors: kBadFile,
+  // kIo, kCancelled.
   Result<std::string> content_hash(std::string_view name, const CancelToken* cancel = nullptr) const;
   // The same for who reads the bytes anyway: to it they are added, and hex() is the content_hash. Error: kBadFile.
   Result<ContentHash> start_hash(std::string_view name) const;
@@ -76,9 +74,6 @@ class TensorFiles {
   void drop(std::string_view name) const;
 
  private:
-  static int64_t bytes_of(const TensorInfo& info);  // View::bytes
-  Status read_transcoded(const Transcoding& transcoding, const TensorInfo& info, int64_t offset,
-                         std::span<std::byte> out) const;
   Status missing(std::string_view name) const;
 
   const Access access_;

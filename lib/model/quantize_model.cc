@@ -46,6 +46,10 @@ constexpr Recipe kRecipes[] = {
     {"q4_k_m", ElementType::kQ4_K, ElementType::kQ6_K, ElementType::kQ6_K, 15},
     {"q4_1", ElementType::kQ4_1, ElementType::kQ6_K, ElementType::kQ4_1, 3},
     {"q4_0", ElementType::kQ4_0, ElementType::kQ6_K, ElementType::kQ4_0, 2},
+    {"iq4_nl", ElementType::kIQ4_NL, ElementType::kQ6_K, ElementType::kQ5_K, 25},
+    {"iq4_xs", ElementType::kIQ4_XS, ElementType::kQ6_K, ElementType::kQ5_K, 30},
+    {"q3_k_m", ElementType::kQ3_K, ElementType::kQ6_K, ElementType::kQ5_K, 12},
+    {"q2_k", ElementType::kQ2_K, ElementType::kQ6_K, ElementType::kQ4_K, 10},
 };
 
 // The layers that lose most by rounding: the first and the last eighth, and every third between them.
@@ -59,7 +63,8 @@ ElementType fitting(ElementType type, int64_t k) {
   if (k % 32 == 0) {
     if (type == ElementType::kQ4_K) return ElementType::kQ5_0;
     if (type == ElementType::kQ5_K) return ElementType::kQ5_1;
-    return ElementType::kQ8_0;
+    if (type == ElementType::kQ6_K) return ElementType::kQ8_0;
+    return ElementType::kIQ4_NL;
   }
   return ElementType::kF16;
 }
@@ -238,7 +243,9 @@ class Quantizer {
 
 }  // namespace
 
-const char* quantization_recipes() { return "f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_1, q5_0, q4_k_m, q4_1, q4_0"; }
+const char* quantization_recipes() {
+  return "f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_1, q5_0, q4_k_m, q4_1, q4_0, iq4_nl, iq4_xs, q3_k_m, q2_k";
+}
 
 Status quantize_model(const QuantizeRequest& request) { return Quantizer(request).run(); }
 

@@ -23,8 +23,9 @@ struct QuantizeRequest {
 };
 
 // The names of the recipes, separated by ", ". A recipe gives each weight matrix a type. Its type is that of most; as
-// in the files of these names that people exchange, the output matrix is q6_k in recipes of four and five bits, and so
-// are in q4_k_m and q5_k_m half of the V and down projections. Vectors stay f32.
+// in the files of these names that people exchange, the output matrix is q6_k in recipes of five bits and less; and
+// half of the V and down projections are q6_k in q4_k_m and q5_k_m, q5_k in iq4_nl, iq4_xs and q3_k_m, q4_k in q2_k.
+// Vectors stay f32.
 const char* quantization_recipes();
 
 // The file takes its name when it is complete (OutputFile). Tensors that the checkpoint has and Quire does not use are

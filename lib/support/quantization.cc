@@ -27,7 +27,13 @@ void set_codes(QuantizedGroup& group, const Code& code) {
 
 void set_scale(QuantizedGroup& group, float scale, float offset = 0) {
   group.scale[0] = group.scale[1] = scale;
-  group.offset = offset;
+  group.offset[0] = group.offset[1] = offset;
+}
+
+// Of half a group.
+void set_part(QuantizedGroup& group, int part, float scale, float offset = 0) {
+  group.scale[part] = scale;
+  group.offset[part] = offset;
 }
 
 // 4-bit numbers of 32 elements in 16 bytes: the first 16 in the low halves, the others in the high ones.
@@ -90,18 +96,58 @@ void read_q5_k(Bytes block, int g, QuantizedGroup& group) {
   set_codes(group, [&](int j) { return group_nibble(block, 48, g, j) + 16 * (block[16 + j] >> g & 1); });
 }
 
+// The scale of elements [16 i, 16 i + 16), in the 12 bytes at 96: the low four bits in the halves of bytes 0 to 7, the
+// upper two in bytes 8 to 11.
+int q3_k_scale(Bytes block, int i) {
+  const int low = i < 8 ? block[96 + i] & 15 : block[96 + i - 8] >> 4;
+  return (low | (block[104 + i % 4] >> 2 * (i / 4) & 3) << 4) - 32;
+}
+
 // Each half of the block has 4 runs of 32 elements: runs 0 and 1 are the low halves of 64 bytes, runs 2 and 3 the high
 // ones; their upper two bits are bits 2 run and 2 run + 1 of 32 bytes.
 void read_q6_k(Bytes block, int g, QuantizedGroup& group) {
   const int half = g / 4, run = g % 4;
   const float d = block.f16(208);
-  for (int part = 0; part < 2; ++part) group.scale[part] = d * static_cast<float>(block.signed_at(192 + 2 * g + part));
-  group.offset = 0;
+  for (int part = 0; part < 2; ++part) {
+    set_part(group, part, d * static_cast<float>(block.signed_at(192 + 2 * g + part)));
+  }
   set_codes(group, [&](int j) {
     const int byte = block[half * 64 + run % 2 * 32 + j];
     const int high = block[128 + half * 32 + j] >> 2 * run & 3;
     return (run < 2 ? byte & 15 : byte >> 4) | high << 4;
   });
+}
+
+// 2-bit numbers of 256 elements in 64 bytes: each half of the block has 4 runs of 32 elements, which are bits 2 run and
+// 2 run + 1 of 32 bytes.
+int two_bits(Bytes block, int64_t at, int g, int j) { return block[at + g / 4 * 32 + j] >> 2 * (g % 4) & 3; }
+
+// Byte i has the scale of elements [16 i, 16 i + 16) in its low half, their offset in the high one.
+void read_q2_k(Bytes block, int g, QuantizedGroup& group) {
+  const float d = block.f16(80), e = block.f16(82);
+  for (int part = 0; part < 2; ++part) {
+    const int both = block[2 * g + part];
+    set_part(group, part, d * static_cast<float>(both & 15), -(e * static_cast<float>(both >> 4)));
+  }
+  set_codes(group, [&](int j) { return two_bits(block, 16, g, j); });
+}
+
+// Bit g of byte j is the third bit of element j of group g.
+void read_q3_k(Bytes block, int g, QuantizedGroup& group) {
+  const float d = block.f16(108);
+  for (int part = 0; part < 2; ++part) set_part(group, part, d * static_cast<float>(q3_k_scale(block, 2 * g + part)));
+  set_codes(group, [&](int j) { return two_bits(block, 32, g, j) | (block[j] >> g & 1) << 2; });
+}
+
+void read_iq4_nl(Bytes block, int, QuantizedGroup& group) {
+  set_scale(group, block.f16(0));
+  set_codes(group, [&](int j) { return kLevels[nibble(block, 2, j)] + 128; });
+}
+
+void read_iq4_xs(Bytes block, int g, QuantizedGroup& group) {
+  const int low = block[4 + g / 2] >> 4 * (g % 2) & 15, high = block[2 + g / 4] >> 2 * (g % 4) & 3;
+  set_scale(group, block.f16(0) * static_cast<float>((low | high << 4) - 32));
+  set_codes(group, [&](int j) { return kLevels[nibble(block, 8 + 16 * g, j)] + 128; });
 }
 
 using ReadGroup = void (*)(Bytes block, int group, QuantizedGroup& out);
@@ -124,6 +170,14 @@ ReadGroup reader_of(ElementType type) {
       return read_q5_k;
     case ElementType::kQ6_K:
       return read_q6_k;
+    case ElementType::kQ2_K:
+      return read_q2_k;
+    case ElementType::kQ3_K:
+      return read_q3_k;
+    case ElementType::kIQ4_NL:
+      return read_iq4_nl;
+    case ElementType::kIQ4_XS:
+      return read_iq4_xs;
     case ElementType::kF32:
     case ElementType::kF16:
     case ElementType::kBF16:
@@ -158,7 +212,7 @@ void dequantize(ElementType type, const void* source, int64_t n, float* out) {
       read(Bytes(block), g, group);
       for (int j = 0; j < static_cast<int>(kQuantizedGroup); ++j) {
         const float value = group.scale[j / 16] * static_cast<float>(group.code[j] - zero);
-        *out++ = offset ? value + group.offset : value;  // not + 0: that would turn -0 into 0
+        *out++ = offset ? value + group.offset[j / 16] : value;  // not + 0: that would turn -0 into 0
       }
     }
   }

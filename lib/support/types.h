@@ -19,10 +19,14 @@ enum class ElementType : int32_t {
   kQ4_K = 9,
   kQ5_K = 10,
   kQ6_K = 11,
-  kInt8 = 12,  // of old keys and values alone: integers, whose scales lie beside them in the record
-  kInt4 = 13,  // likewise: groups of 32 codes, with their scales and minima (int4.h)
+  kQ2_K = 12,
+  kQ3_K = 13,
+  kIQ4_NL = 14,
+  kIQ4_XS = 15,
+  kInt8 = 16,  // of old keys and values alone: integers, whose scales lie beside them in the record
+  kInt4 = 17,  // likewise: groups of 32 codes, with their scales and minima (int4.h)
 };
-constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kQ6_K);  // of tensors
+constexpr int32_t kLastElementType = static_cast<int32_t>(ElementType::kIQ4_XS);  // of tensors
 
 // How the consecutive elements of a row lie in memory: in blocks of `elements`, each of `bytes`. In a quantised type
 // the elements of a block share scales (quantization.h); the others have blocks of one element.
@@ -54,6 +58,14 @@ constexpr BlockFormat block_format(ElementType type) {
       return {256, 176};
     case ElementType::kQ6_K:
       return {256, 210};
+    case ElementType::kQ2_K:
+      return {256, 84};
+    case ElementType::kQ3_K:
+      return {256, 110};
+    case ElementType::kIQ4_NL:
+      return {32, 18};
+    case ElementType::kIQ4_XS:
+      return {256, 136};
     case ElementType::kInt8:
       return {1, 1};
     case ElementType::kInt4:
@@ -78,8 +90,8 @@ constexpr size_t row_bytes(ElementType type, int64_t n) {
 constexpr size_t element_bytes(ElementType type) { return block_format(type).bytes; }
 
 constexpr const char* element_name(ElementType type) {
-  constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
-                                    "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "int8", "int4"};
+  constexpr const char* kNames[] = {"",     "f32",  "f16",  "bf16", "q8_0", "q4_0",   "q4_1",   "q5_0", "q5_1",
+                                    "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs", "int8", "int4"};
   return kNames[static_cast<int>(type)];
 }
 

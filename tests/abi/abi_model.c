@@ -203,7 +203,7 @@ void test_load_errors(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
   CHECK_MESSAGE("load");
   quire_model_options_init(&options, sizeof options);
-  options.weight_type = QUIRE_TYPE_Q6_K + 1;
+  options.weight_type = QUIRE_TYPE_IQ4_XS + 1;
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_load(l.runtime, path, len, &options, &model, &err));
   CHECK_MESSAGE("weight_type");
   options.weight_type = QUIRE_TYPE_DEFAULT;

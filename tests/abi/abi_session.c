@@ -19,8 +19,8 @@ static void test_create_errors(quire_model* model) {
   REFUSED(kv_type, 4, "kv_type");
   REFUSED(kv_type, -1, "kv_type");
   REFUSED(kv_type, QUIRE_TYPE_INT4, "kv_type");
-  REFUSED(kv_old_type, QUIRE_TYPE_F16, "kv_old_type is 2; expected 0, 12 (QUIRE_TYPE_INT8) or 13");
-  REFUSED(kv_old_type, QUIRE_TYPE_INT4 + 1, "kv_old_type is 14; expected 0, 12 (QUIRE_TYPE_INT8) or 13");
+  REFUSED(kv_old_type, QUIRE_TYPE_F16, "kv_old_type is 2; expected 0, 16 (QUIRE_TYPE_INT8) or 17");
+  REFUSED(kv_old_type, QUIRE_TYPE_INT4 + 1, "kv_old_type is 18; expected 0, 16 (QUIRE_TYPE_INT8) or 17");
   REFUSED(old_after, 4096, "old_after is 4096 without a kv_old_type");
   REFUSED(old_after, -2, "old_after");
   REFUSED(reserved_2, 1, "reserved_2");

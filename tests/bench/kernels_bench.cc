@@ -207,7 +207,8 @@ void add_benchmarks(Machine& machine) {
   }
   add_products("gemm_bf16", ElementType::kBF16, {768, 2048, 4096}, bench_gemm_bf16);
   for (const ElementType type : {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
-                                 ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K}) {
+                                 ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K, ElementType::kQ2_K,
+                                 ElementType::kQ3_K, ElementType::kIQ4_NL, ElementType::kIQ4_XS}) {
     add_products("gemm", type, {2048, 4096}, bench_gemm);
     add_products("gemm_int8", type, {2048, 4096}, bench_gemm_int8);
   }

@@ -85,8 +85,10 @@ void compare(const Floats& start, const Reference& reference, const Kernel& kern
 }
 
 constexpr ElementType kFloat[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
-constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
-                                      ElementType::kQ5_1, ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
+constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0,   ElementType::kQ4_1,
+                                      ElementType::kQ5_0, ElementType::kQ5_1,   ElementType::kQ4_K,
+                                      ElementType::kQ5_K, ElementType::kQ6_K,   ElementType::kQ2_K,
+                                      ElementType::kQ3_K, ElementType::kIQ4_NL, ElementType::kIQ4_XS};
 
 // A packed matrix of a type.
 struct Weights {
@@ -117,7 +119,7 @@ struct Product {
 
 void check_gemm(Input& in) {
   const Product p(in);
-  const int64_t choice = in.between(0, 10);
+  const int64_t choice = in.between(0, std::ssize(kFloat) + std::ssize(kQuantized) - 1);
   const bool quantized = choice > 2;
   const ElementType type = quantized ? kQuantized[choice - 3] : kFloat[choice];
   const int64_t block = quantized ? block_format(type).elements : 1;
@@ -161,7 +163,7 @@ void check_gemm_bf16(Input& in) {
 
 void check_gemm_int8(Input& in) {
   const Product p(in);
-  const ElementType type = kQuantized[in.between(0, 7)];
+  const ElementType type = kQuantized[in.between(0, std::ssize(kQuantized) - 1)];
   const int64_t block = block_format(type).elements, k = block * in.between(1, block == 256 ? 2 : 9);
   const Floats rows = in.numbers(p.m * k);
   Weights w(type, p.n, k);

@@ -110,6 +110,8 @@ TEST(CudaBackend, ProductsAreThoseOfTheCpu) {
       {ElementType::kQ5_1, ElementType::kQ8_0},
       {ElementType::kQ4_K, ElementType::kQ6_K},
       {ElementType::kQ5_K, ElementType::kQ6_K},
+      {ElementType::kQ2_K, ElementType::kQ3_K},
+      {ElementType::kIQ4_XS, ElementType::kIQ4_NL},
   };
   for (const auto& [first, second] : types) {
     const bool super = block_format(first).elements == 256;
@@ -211,8 +213,14 @@ TEST(CudaBackend, ProductsOfManyRowsAreMadeOfSlabsOfWeights) {
   const cuda::DeviceApi& api = wants_gpu() ? test_device() : emulation::device_api_with_blas();
   constexpr int64_t kColumns = 128, kFirst = 3 * kColumns, kSecond = kColumns + 44, n = kFirst + kSecond;
   const std::pair<ElementType, ElementType> types[] = {
-      {ElementType::kQ8_0, ElementType::kQ4_0}, {ElementType::kQ4_1, ElementType::kQ5_0}, {ElementType::kQ5_1, kBF16},
-      {ElementType::kQ4_K, ElementType::kQ6_K}, {ElementType::kQ5_K, ElementType::kF16},  {kF32, ElementType::kF16},
+      {ElementType::kQ8_0, ElementType::kQ4_0},
+      {ElementType::kQ4_1, ElementType::kQ5_0},
+      {ElementType::kQ5_1, kBF16},
+      {ElementType::kQ4_K, ElementType::kQ6_K},
+      {ElementType::kQ5_K, ElementType::kF16},
+      {kF32, ElementType::kF16},
+      {ElementType::kQ2_K, ElementType::kQ3_K},
+      {ElementType::kIQ4_XS, ElementType::kIQ4_NL},
   };
   for (const auto& [first, second] : types) {
     const bool super = block_format(first).elements == 256;

@@ -46,9 +46,10 @@ struct Weights {
   }
 };
 
-constexpr ElementType kWeightTypes[] = {ElementType::kF32,  ElementType::kF16,  ElementType::kBF16, ElementType::kQ8_0,
-                                        ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0, ElementType::kQ5_1,
-                                        ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
+constexpr ElementType kWeightTypes[] = {
+    ElementType::kF32,  ElementType::kF16,  ElementType::kBF16, ElementType::kQ8_0,   ElementType::kQ4_0,
+    ElementType::kQ4_1, ElementType::kQ5_0, ElementType::kQ5_1, ElementType::kQ4_K,   ElementType::kQ5_K,
+    ElementType::kQ6_K, ElementType::kQ2_K, ElementType::kQ3_K, ElementType::kIQ4_NL, ElementType::kIQ4_XS};
 
 class MatmulKernels : public OnEverySchedule {
  protected:

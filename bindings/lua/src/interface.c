@@ -1017,10 +1017,7 @@ static int call_model_options_init(lua_State* L) {
  * config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
  * (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
  * over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
- * qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture, and of four that
- * are read as others, which take more memory than the file: Q3_K as q6_k and IQ4_NL as q8_0, which
- * changes no weight; IQ4_XS as q8_0, its scales rounded to float16; Q2_K as q6_k, which changes
- * weights by some 6 % of what Q2_K itself has changed them by.
+ * qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture.
  * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
  * at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
  * meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
@@ -1126,8 +1123,9 @@ static int call_quantize_options_init(lua_State* L) {
 
 /* [any-thread] since 0.1
  * The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
- * matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
- * *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+ * matrix a type: that of its name, one of more bits where less would cost much (the output matrix;
+ * in *_k_m, iq4_* and q2_k half of the V and down projections), and another one where rows are not
+ * whole blocks.
  * Vectors stay f32.
  */
 static int call_get_quantizations(lua_State* L) {

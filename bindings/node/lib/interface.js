@@ -70,15 +70,19 @@ const constants = Object.freeze({
   TYPE_Q4_K: 9,
   TYPE_Q5_K: 10,
   TYPE_Q6_K: 11,
+  TYPE_Q2_K: 12,
+  TYPE_Q3_K: 13,
+  TYPE_IQ4_NL: 14,
+  TYPE_IQ4_XS: 15,
   /** Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a
    * scale for each channel of a chunk, values one for each token. And for activations: 32 of a row
    * share a scale. */
-  TYPE_INT8: 12,
+  TYPE_INT8: 16,
   /** Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
    * minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
    * a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those
    * of their group may come out as NaN. */
-  TYPE_INT4: 13,
+  TYPE_INT4: 17,
   /** QUIRE_LOAD_READ */
   LOAD_DEFAULT: 0,
   /** Maps the weight files while loading, and the embedding as long as the model lives; processes

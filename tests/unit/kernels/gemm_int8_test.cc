@@ -91,7 +91,7 @@ TEST_P(GemmInt8Test, TheLargestCodesAreSummedExactly) {
       std::vector<char> stored = blocks(type, n, k);
       const BlockFormat format = block_format(type);
       for (size_t block = 0; block < stored.size(); block += format.bytes) {
-        for (size_t b = 4; b < format.bytes - 2; ++b) stored[block + b] = static_cast<char>(byte);
+        for (size_t b = 4; b < end_of_bits(type); ++b) stored[block + b] = static_cast<char>(byte);
       }
       const std::vector<char> packed = pack(type, stored, n, k);
       for (const float sign : {-1.0f, 1.0f}) {

@@ -6,12 +6,18 @@
 
 namespace quire::cpu {
 
-inline constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1,
-                                             ElementType::kQ5_0, ElementType::kQ5_1, ElementType::kQ4_K,
-                                             ElementType::kQ5_K, ElementType::kQ6_K};
+inline constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0,   ElementType::kQ4_1,
+                                             ElementType::kQ5_0, ElementType::kQ5_1,   ElementType::kQ4_K,
+                                             ElementType::kQ5_K, ElementType::kQ6_K,   ElementType::kQ2_K,
+                                             ElementType::kQ3_K, ElementType::kIQ4_NL, ElementType::kIQ4_XS};
 
 class QuantizedTest : public KernelTest {
  protected:
+  // Where the f16 numbers that end a block begin, or no such: what is between these and the first four bytes can be
+  // anything.
+  static size_t end_of_bits(ElementType type) {
+    return block_format(type).bytes - (type == ElementType::kQ2_K ? 4 : 2);
+  }
   // Rows of random blocks, with scales that are no special numbers.
   std::vector<char> blocks(ElementType type, int64_t rows, int64_t k) {
     const std::vector<float> x = normal(rows * k);
@@ -19,7 +25,7 @@ class QuantizedTest : public KernelTest {
     quantize(x.data(), rows * k, type, stored.data());
     const auto format = block_format(type);
     for (size_t block = 0; block < stored.size(); block += format.bytes) {  // all bits of the numbers vary
-      for (size_t b = 4; b < format.bytes - 2; ++b) stored[block + b] = static_cast<char>(between(-128, 127));
+      for (size_t b = 4; b < end_of_bits(type); ++b) stored[block + b] = static_cast<char>(between(-128, 127));
     }
     return stored;
   }

@@ -31,7 +31,7 @@ TEST_P(TileRegistersTest, HaveTheBitsOfTheReference) {
         scalar::gemm_int8(*x, first, m, type, packed.data(), n, 0, panels, added, accumulate, expected.data(), ldy);
         expect_same_bits(y, expected, "scalar");
         // All rows but for a last few, sixteen at a time; two products for the columns of a panel.
-        const int64_t parts = k / kQuantizedGroup * (type == ElementType::kQ6_K ? 2 : 1);
+        const int64_t parts = k / kQuantizedGroup * scales_of(type);
         const int64_t at_once = m / 48 * 3 + (m % 48 > 16 ? m % 48 / 16 : 0);
         EXPECT_EQ(n_emulated_products() - before, 2 * at_once * panels * parts);
       }

@@ -19,8 +19,10 @@
 namespace quire {
 namespace {
 
-constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0, ElementType::kQ4_1, ElementType::kQ5_0,
-                                      ElementType::kQ5_1, ElementType::kQ4_K, ElementType::kQ5_K, ElementType::kQ6_K};
+constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ4_0,   ElementType::kQ4_1,
+                                      ElementType::kQ5_0, ElementType::kQ5_1,   ElementType::kQ4_K,
+                                      ElementType::kQ5_K, ElementType::kQ6_K,   ElementType::kQ2_K,
+                                      ElementType::kQ3_K, ElementType::kIQ4_NL, ElementType::kIQ4_XS};
 
 std::vector<uint8_t> from_hex(const std::string& text) {
   std::vector<uint8_t> bytes;
@@ -73,10 +75,11 @@ TEST(Quantize, LosesWhatTheBitsMustLose) {
   std::normal_distribution<float> distribution(0, 0.02f);
   std::vector<float> x(256 * 200);
   for (float& v : x) v = distribution(random);
-  const std::map<ElementType, double> limits = {{ElementType::kQ8_0, 0.0060}, {ElementType::kQ4_0, 0.090},
-                                                {ElementType::kQ4_1, 0.083},  {ElementType::kQ5_0, 0.046},
-                                                {ElementType::kQ5_1, 0.041},  {ElementType::kQ4_K, 0.085},
-                                                {ElementType::kQ5_K, 0.042},  {ElementType::kQ6_K, 0.022}};
+  const std::map<ElementType, double> limits = {
+      {ElementType::kQ8_0, 0.0060}, {ElementType::kQ4_0, 0.090},   {ElementType::kQ4_1, 0.083},
+      {ElementType::kQ5_0, 0.046},  {ElementType::kQ5_1, 0.041},   {ElementType::kQ4_K, 0.085},
+      {ElementType::kQ5_K, 0.042},  {ElementType::kQ6_K, 0.022},   {ElementType::kQ2_K, 0.287},
+      {ElementType::kQ3_K, 0.158},  {ElementType::kIQ4_NL, 0.081}, {ElementType::kIQ4_XS, 0.082}};
   for (const auto& [type, limit] : limits) {
     const double error = relative_error(type, x);
     EXPECT_LT(error, limit) << element_name(type);
@@ -165,6 +168,61 @@ TEST(Quantize, KeepsWhatItCanHold) {
     quantize(grid.data(), 256, type, stored.data());
     dequantize(type, stored.data(), 256, back.data());
     EXPECT_EQ(back, grid) << element_name(type);
+  }
+}
+
+TEST(Quantize, KeepsLevelsAndFewIntegers) {
+  std::vector<float> levels(256), eighths(256), back(256);
+  for (size_t i = 0; i < 256; ++i) {
+    levels[i] = 0.25f * static_cast<float>(kLevels[i * 7 % 16]);
+    eighths[i] = 0.25f * static_cast<float>(static_cast<int>(i * 3 % 8) - 4);
+  }
+  const auto rounded = [&](ElementType type, const std::vector<float>& x) {
+    std::vector<char> stored(row_bytes(type, 256));
+    quantize(x.data(), 256, type, stored.data());
+    dequantize(type, stored.data(), 256, back.data());
+    return back;
+  };
+  EXPECT_EQ(rounded(ElementType::kIQ4_NL, levels), levels);
+  EXPECT_EQ(rounded(ElementType::kIQ4_XS, levels), levels);
+  EXPECT_EQ(rounded(ElementType::kQ3_K, eighths), eighths);
+}
+
+// No other level, and no other scale nearby, is better: what plain loops find that ask all levels.
+TEST(Quantize, TakesTheNearestLevels) {
+  std::mt19937 random = test::seeded_random(3);
+  std::normal_distribution<float> distribution(0, 0.02f);
+  for (int block = 0; block < 200; ++block) {
+    std::vector<float> x(32), back(32);
+    for (float& v : x) v = distribution(random);
+    std::vector<char> stored(row_bytes(ElementType::kIQ4_NL, 32));
+    quantize(x.data(), 32, ElementType::kIQ4_NL, stored.data());
+    dequantize(ElementType::kIQ4_NL, stored.data(), 32, back.data());
+    uint16_t scale;
+    std::memcpy(&scale, stored.data(), sizeof scale);
+    const auto least_error = [&](float of, float* value, float v) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const int8_t level : kLevels) {
+        const double error = std::fabs(static_cast<double>(of) * level - v);
+        if (error < least) least = error, *value = of * static_cast<float>(level);
+      }
+      return least * least;
+    };
+    const float d = from_f16(scale);
+    double error = 0;
+    for (size_t i = 0; i < 32; ++i) {
+      float nearest = 0;
+      least_error(d, &nearest, x[i]);
+      // Where the values are as near as rounding of the quotient can tell, either is right.
+      ASSERT_NEAR(std::fabs(back[i] - x[i]), std::fabs(nearest - x[i]), 1e-5 * std::fabs(x[i])) << block << " " << i;
+      error += std::pow(static_cast<double>(back[i]) - x[i], 2);
+    }
+    for (const float by : {0.97f, 0.99f, 1.01f, 1.03f}) {
+      double other = 0;
+      float ignored = 0;
+      for (const float v : x) other += least_error(d * by, &ignored, v);
+      EXPECT_GT(other, 0.9 * error) << block << " " << by;
+    }
   }
 }
 

@@ -158,11 +158,23 @@ namespace Quire
         /// <summary>QUIRE_TYPE_Q6_K of quire.h.</summary>
         Q6_K = 11,
 
+        /// <summary>QUIRE_TYPE_Q2_K of quire.h.</summary>
+        Q2_K = 12,
+
+        /// <summary>QUIRE_TYPE_Q3_K of quire.h.</summary>
+        Q3_K = 13,
+
+        /// <summary>QUIRE_TYPE_IQ4_NL of quire.h.</summary>
+        Iq4Nl = 14,
+
+        /// <summary>QUIRE_TYPE_IQ4_XS of quire.h.</summary>
+        Iq4Xs = 15,
+
         /// <summary>
         /// Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a scale for
         /// each channel of a chunk, values one for each token. And for activations: 32 of a row share a scale.
         /// </summary>
-        Int8 = 12,
+        Int8 = 16,
 
         /// <summary>
         /// Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a minimum in
@@ -170,7 +182,7 @@ namespace Quire
         /// bits; what is missing to 32 is padded. Where numbers are beyond float16, those of their group may come
         /// out as NaN.
         /// </summary>
-        Int4 = 13,
+        Int4 = 17,
     }
 
     /// <summary>How weight files are read.</summary>

@@ -73,15 +73,19 @@ module Quire::Interface
     TYPE_Q4_K: 9,
     TYPE_Q5_K: 10,
     TYPE_Q6_K: 11,
+    TYPE_Q2_K: 12,
+    TYPE_Q3_K: 13,
+    TYPE_IQ4_NL: 14,
+    TYPE_IQ4_XS: 15,
     # Whole numbers that share scales. For keys and values of old text (kv_old_type): keys have a
     # scale for each channel of a chunk, values one for each token. And for activations: 32 of a row
     # share a scale.
-    TYPE_INT8: 12,
+    TYPE_INT8: 16,
     # Codes of 4 bits, for keys and values of old text only, too: 32 numbers share a scale and a
     # minimum in float16, of keys those of a channel in 32 tokens, of values 32 channels of a token. So
     # a number takes 5 bits; what is missing to 32 is padded. Where numbers are beyond float16, those
     # of their group may come out as NaN.
-    TYPE_INT4: 13,
+    TYPE_INT4: 17,
     # QUIRE_LOAD_READ
     LOAD_DEFAULT: 0,
     # Maps the weight files while loading, and the embedding as long as the model lives; processes
@@ -700,10 +704,7 @@ module Quire::Interface
     # config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
     # (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
     # over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
-    # qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture, and of four that
-    # are read as others, which take more memory than the file: Q3_K as q6_k and IQ4_NL as q8_0, which
-    # changes no weight; IQ4_XS as q8_0, its scales rounded to float16; Q2_K as q6_k, which changes
-    # weights by some 6 % of what Q2_K itself has changed them by.
+    # qwen2, qwen3 and smollm3 with weights of the types QUIRE_TYPE_*, in any mixture.
     # Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
     # at most 16 MB (or one row of a matrix) at a time, between the steps of sessions, which go on
     # meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT (also:
@@ -746,8 +747,9 @@ module Quire::Interface
       steps: [[:result, :quire_quantize_options], [:size, :quire_quantize_options]] },
     # get_quantizations() [any-thread] since 0.1
     # The names of the recipes, separated by ", ": static, NUL-terminated. A recipe gives each weight
-    # matrix a type: that of its name, q6_k or q8_0 where less would cost much (the output matrix; in
-    # *_k_m half of the V and down projections), and another one where rows are not whole blocks.
+    # matrix a type: that of its name, one of more bits where less would cost much (the output matrix;
+    # in *_k_m, iq4_* and q2_k half of the V and down projections), and another one where rows are not
+    # whole blocks.
     # Vectors stay f32.
     get_quantizations: { returns: :string, types: [],
       steps: [] },

@@ -66,6 +66,14 @@ c_enum! {
         Q5K = sys::QUIRE_TYPE_Q5_K,
         /// Weights, likewise.
         Q6K = sys::QUIRE_TYPE_Q6_K,
+        /// Weights, likewise.
+        Q2K = sys::QUIRE_TYPE_Q2_K,
+        /// Weights, likewise.
+        Q3K = sys::QUIRE_TYPE_Q3_K,
+        /// Weights, likewise.
+        Iq4Nl = sys::QUIRE_TYPE_IQ4_NL,
+        /// Weights, likewise.
+        Iq4Xs = sys::QUIRE_TYPE_IQ4_XS,
         /// Whole numbers that share scales: activations, and keys and values of old text.
         Int8 = sys::QUIRE_TYPE_INT8,
         /// Codes of 4 bits: keys and values of old text.
