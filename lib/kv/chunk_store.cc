@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
@@ -286,15 +287,25 @@ void ChunkStore::hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> 
   table_.hold(kind, chunk, *records.release());
 }
 
-// Writes a record that only this store knows.
+// Writes a record that this store alone holds, for the first time, where no step is on its way: to its slot, or, where
+// the tiers have no room for it, to a device's memory.
 Status ChunkStore::write_new(Queue& queue, Record& record, std::span<const std::byte> bytes) {
-  if (record.tier) {
-    QUIRE_TRY(record.tier->write(record.slot, bytes.data()));
-    record.saved = true;
-    return {};
-  }
-  QUIRE_TRY(backend_.upload(queue, bytes.data(), *record.fixed.page, record.fixed.offset, bytes.size()));
-  return finish_queue(backend_, queue);
+  const auto upload = [&](const KvRecord& place) {
+    QUIRE_TRY(backend_.upload(queue, bytes.data(), *place.page, place.offset, bytes.size()));
+    return finish_queue(backend_, queue);
+  };
+  if (!record.tier) return upload(record.fixed);
+  const Status status = record.tier->write(record.slot, bytes.data());
+  if (status.ok()) record.saved = true;
+  if (status.code() != Code::kBudget || !backend_.has_own_memory()) return status;
+  struct Release {
+    ChunkStore& store;
+    Queue& queue;
+    ~Release() { store.release(queue); }
+  } release{*this, queue};
+  Record* const one = &record;
+  QUIRE_TRY(residency_->acquire(user_, queue, {&one, 1}, Access::kWrite, Pins::kReplaced));
+  return upload(record.place());
 }
 
 void ChunkStore::let_go(ChunkRecords& records) {
@@ -345,32 +356,32 @@ Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
   if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk)) return {};
   ChunkRecords& shared = table_.chunk(kind, chunk);
   if (residency_->n_holders(shared) == 1) return {};
-  QUIRE_ASSIGN(auto copy, copy_of(kind, shared));
+  QUIRE_ASSIGN(ChunkRecords* const copy, copy_of(kind, shared));
   hide();
   let_go(table_.forget(kind, chunk));
-  hold(kind, chunk, std::move(copy));
+  table_.hold(kind, chunk, *copy);
   return {};
 }
 
-// A chunk of this store's own, which nobody holds yet, with what the records of another one are.
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::copy_of(KvKind kind, ChunkRecords& shared) {
+// A chunk of this store's own, which it holds, with what the records of another one are. It is not in the table yet.
+Result<ChunkRecords*> ChunkStore::copy_of(KvKind kind, ChunkRecords& shared) {
   std::vector<std::byte> host(static_cast<size_t>(bytes_of(kind)));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   struct Copy {
     ChunkStore& store;
-    std::unique_ptr<ChunkRecords> records{};
+    ChunkRecords* records = nullptr;
     ~Copy() {
-      if (!records) return;
-      store.residency_->hold(store.user_, *records);
-      store.let_go(*records.release());
+      if (records) store.let_go(*records);
     }
   } copy{*this};
-  QUIRE_ASSIGN(copy.records, new_chunk(kind));
+  QUIRE_ASSIGN(auto made, new_chunk(kind));
+  residency_->hold(user_, *made);
+  copy.records = made.release();
   for (size_t layer = 0; layer < shared.records.size(); ++layer) {
     QUIRE_TRY(residency_->read(user_, *queue, shared.records[layer], host));
     QUIRE_TRY(write_new(*queue, copy.records->records[layer], host));
   }
-  return std::move(copy.records);
+  return std::exchange(copy.records, nullptr);
 }
 
 // ---- residency

@@ -315,7 +315,7 @@ class ChunkStore {
   void hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
   void let_go(ChunkRecords& records);
   Status own_chunk(KvKind kind, int64_t first);
-  Result<std::unique_ptr<ChunkRecords>> copy_of(KvKind kind, ChunkRecords& shared);
+  Result<ChunkRecords*> copy_of(KvKind kind, ChunkRecords& shared);
   bool can_write(KvKind kind, int64_t chunk) const;
   static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return tiers_.n_full > 0; }

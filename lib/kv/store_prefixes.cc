@@ -113,7 +113,7 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const i
     hold_shared(kind, chunk, *records);
     return taken;
   }
-  Result<std::unique_ptr<ChunkRecords>> copy = Status(Code::kOutOfMemory, "out of memory");
+  Result<ChunkRecords*> copy = Status(Code::kOutOfMemory, "out of memory");
   try {
     copy = copy_of(kind, *records);
   } catch (const std::bad_alloc&) {  // nobody but this function knows that the store holds them
@@ -121,7 +121,7 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const i
   chain.leave(chunk);
   residency_->let_go(user_, *records);
   if (copy.ok()) {
-    hold(kind, chunk, std::move(*copy));
+    table_.hold(kind, chunk, **copy);
     return taken;
   }
   chain.cut(chunk);

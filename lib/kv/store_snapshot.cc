@@ -164,6 +164,7 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
   }
   QUIRE_TRY(restore_selection(*queue, snapshot, n_shared, block));
   enter_held(0, n_shared);  // not before: the page of the last one was still being written
+  rest();                   // no stream was opened yet
   return {};
 }
 

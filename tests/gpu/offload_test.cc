@@ -247,6 +247,34 @@ TEST_P(Offload, WhereTheHostIsFullASessionStaysWhole) {
   EXPECT_TRUE(same_bits(last_logits(*session), last_logits(*plain)));
 }
 
+// The chunk in progress is copied by who goes on with it, and read from a snapshot: its records have a place on the
+// device where the host has none for them.
+TEST_P(Offload, WhereTheHostIsFullForksAndLoadedSessionsGoOnOnTheDevice) {
+  const auto model = on_device(model_for(GetParam()));
+  const TemporaryFolder folder;
+  SessionOptions small = options_;
+  small.kv_budget_bytes = 1;
+  const auto session = make_session(model, small);
+  expect_ok(session->feed_tokens(random_tokens(*model, 150)));
+  expect_ok(run(session).status);
+  const std::string path = folder.path() + "/full.quire";
+  expect_ok(session->save(path, {}));
+  LoadOptions loading;
+  loading.session.kv_budget_bytes = small.kv_budget_bytes;
+  const auto forked = take(session->fork()), loaded = take(Session::load(model, path, loading));
+  const Tokens more = random_tokens(*model, 20, 8);
+  for (const auto& one : {session, forked, loaded}) expect_ok(one->feed_tokens(more));
+  const Outcome right = run(session, generating(5));
+  expect_ok(right.status);
+  for (const auto& one : {forked, loaded}) {
+    const Outcome own = run(one, generating(5));
+    expect_ok(own.status);
+    EXPECT_EQ(own.tokens, right.tokens);
+    EXPECT_EQ(stats(*one).kv_host.bytes, 0);
+  }
+  EXPECT_TRUE(same_bits(last_logits(*forked), last_logits(*session)));
+}
+
 // Without a budget a session has what the device has.
 TEST_P(Offload, WhatTheDeviceHasIsALimitToo) {
   QUIRE_ONLY_EMULATED();
