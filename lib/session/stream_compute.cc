@@ -46,6 +46,8 @@ Status GenerationStream::submit_blocks(Step& step) {
 // them, which means that no stream read anything, or one failure each.
 Status GenerationStream::collect_blocks(Step& step) {
   if (step.states) QUIRE_TRY(step.streams[0]->session_->model().pass->finish(*step.states));
+  // In company each reads a row, which takes a moment: a cancel of another stream must not be this one's failure.
+  const CancelToken never;
   int64_t row = 0;
   for (size_t i = 0; i < step.n; ++i) {
     Block& block = step.blocks[i];
@@ -53,7 +55,7 @@ Status GenerationStream::collect_blocks(Step& step) {
     GenerationStream& stream = *step.streams[i];
     step.failures[i] = contain([&] {
       if (block.n() > 0) {
-        QUIRE_TRY(stream.read_results(block, *step.states, row++, *step.cancel));
+        QUIRE_TRY(stream.read_results(block, *step.states, row++, step.n > 1 ? never : stream.cancel_));
         if (block.n_drafted() > 0) return stream.verify(block, step.begin);
         stream.commit(block, block.n(), step.begin);
       }

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "tests/unit/model/watched_backend.h"
 #include "tests/unit/session/hold.h"
 #include "tests/unit/session/session_fixture.h"
 #include "tests/unit/session/test_memory.h"
@@ -185,6 +188,60 @@ TEST(Batch, AMemberThatIsCancelledLeavesTheOthersAlone) {
     rest.tokens.insert(rest.tokens.end(), more.tokens.begin(), more.tokens.end());
     EXPECT_EQ(rest.tokens, alone[victim].tokens);
   }
+}
+
+// Calls `act` once, when hidden states of a step of two streams are read: that is the first norm behind the fence of
+// the logits, which comes behind that of the layers.
+class ActsWhileReading : public WatchedBackend {
+ public:
+  ActsWhileReading(std::unique_ptr<Backend> real, const std::function<void()>& act)
+      : WatchedBackend(*real), owned_(std::move(real)), act_(act) {}
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
+                                                     std::span<const StepSequence> sequences) override {
+    is_shared_ = sequences.size() == 2;
+    n_fences_ = 0;
+    return WatchedBackend::prepare_step(exec, n_query_heads, sequences);
+  }
+  Result<std::unique_ptr<Fence>> record(Queue& queue) override {
+    ++n_fences_;
+    return WatchedBackend::record(queue);
+  }
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+    if (is_shared_ && n_fences_ == 2 && !std::exchange(acted_, true)) act_();
+    return WatchedBackend::rms_norm(exec, x, weight, eps, n, width, out);
+  }
+
+ private:
+  const std::unique_ptr<Backend> owned_;
+  const std::function<void()>& act_;
+  bool is_shared_ = false, acted_ = false;
+  int n_fences_ = 0;
+};
+
+TEST(Batch, ACancelWhileHiddenStatesAreReadLeavesTheOthersAlone) {
+  std::vector<std::shared_ptr<GenerationStream>> streams;
+  bool acted = false;
+  const std::function<void()> act = [&] {
+    acted = true;
+    expect_ok(streams[1]->cancel());
+  };
+  RuntimeOptions runtime;
+  runtime.n_threads = 1;
+  runtime.wrap_backend = [&](std::unique_ptr<Backend> real) {
+    return std::make_unique<ActsWhileReading>(std::move(real), act);
+  };
+  const auto model = load(kWithBeacons, runtime);
+  for (int s = 0; s < 2; ++s) {
+    StreamOptions options = generation(kTasks[0]);
+    options.keep_hidden = true;
+    streams.push_back(take(GenerationStream::open(fed(model, kTasks[0], options_of(kTasks[0])), options)));
+  }
+  const auto outcomes = read_in_step(*model, streams, [](int) {});
+  EXPECT_TRUE(acted);
+  for (const Outcome& outcome : outcomes) expect_ok(outcome.status);
+  EXPECT_EQ(outcomes[0].end.finish, FinishReason::kMaxTokens);
+  EXPECT_EQ(outcomes[0].tokens.size(), static_cast<size_t>(kNew));
+  EXPECT_EQ(outcomes[1].end.finish, FinishReason::kCancelled);
 }
 
 TEST(Batch, AMemberThatFailsLeavesTheOthersAlone) {
