@@ -193,7 +193,9 @@ void Residency::finished(const Transfer& transfer) noexcept {
 
 void Residency::finish(const Transfer& t) {
   if (t.stays) return finish_saving(t);
-  if (!t.status.ok() && !t.prefetch) t.user->failure_ = t.status;
+  // A record that turns out to find no room below stays, and who needs its memory looks for another one.
+  const bool stays = t.writes && !t.written && t.status.code() == Code::kBudget && !t.out->tier->can_write(t.out->slot);
+  if (!t.status.ok() && !t.prefetch && !stays) t.user->failure_ = t.status;
   std::unique_ptr<Buffer> memory = std::move(t.in ? t.in->memory : t.out->memory);
   const auto bytes = static_cast<int64_t>(memory->size());
   OwnedRecords& counted = t.in ? t.user->owned_ : *t.out_owner;  // where it counts

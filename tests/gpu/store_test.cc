@@ -109,5 +109,24 @@ TEST_F(DeviceStore, WhatTheHostHasNoRoomForStays) {
   }
 }
 
+// Two are to leave, and the host has room for one of them: in place of the other one leaves what the host has already.
+TEST_F(DeviceStore, WhereTheHostHasRoomForOneOthersLeave) {
+  for (IoThreads* const io : {&io_, static_cast<IoThreads*>(nullptr)}) {
+    const auto store = make(6, io, 5);
+    for (int64_t chunk = 0; chunk < 9; ++chunk) {
+      expect_ok(store->reserve(chunk * 16, 16));
+      write(*store, 0, chunk);
+    }
+    acquire(*store, 0, {0});
+    store->release(*queue_);
+    pass_steps(*store);
+    EXPECT_EQ(store->resident(0), Chunks({0, 4, 5, 6, 7, 8}));
+    acquire(*store, 0, {1, 2});
+    for (const int64_t chunk : {1, 2}) expect_letters_there(*store, 0, chunk);
+    EXPECT_EQ(store->resident(0), Chunks({1, 2, 5, 6, 7, 8}));
+    for (int64_t chunk = 0; chunk < 9; ++chunk) expect_letters(*store, 0, {chunk});
+  }
+}
+
 }  // namespace
 }  // namespace quire::test
