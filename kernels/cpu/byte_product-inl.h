@@ -17,7 +17,7 @@ namespace quire::cpu::HWY_NAMESPACE {
 
 constexpr bool kHasPairs = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;  // vpmaddubsw
 
-// Whether 128 is subtracted of each code of 8 bits here: pairs of products of codes up to 255 would not fit in 16 bits.
+// Whether codes of 8 bits have to be less 128: pairs of products of codes up to 255 would not fit in 16 bits.
 template <bool kVnni>
 constexpr bool kSubtracts128 = !kVnni && kHasPairs;
 
@@ -26,7 +26,8 @@ constexpr int quads_in_16_bits(int bits) { return bits <= 4 ? 8 : bits == 5 ? 4 
 static_assert(8 * 2 * 15 * 127 <= INT16_MAX && 4 * 2 * 31 * 127 <= INT16_MAX && 2 * 2 * 63 * 127 <= INT16_MAX &&
               2 * 128 * 127 <= INT16_MAX);
 
-// The sum of the products of kQuads quads, for codes of kBits bits and bytes of [-127, 127]: exact.
+// The sum of the products of kQuads quads, for codes of kBits bits (if kSubtracts128, less 128) and bytes of
+// [-127, 127]: exact.
 template <int kBits, int kQuads, bool kVnni>
 class ProductSum {
  public:
@@ -64,10 +65,9 @@ class ProductSum {
 
 #if HWY_TARGET == HWY_AVX3
   static HWY_INLINE Pairs products_in_pairs(QuadVector w, QuadVector x) {
-    if constexpr (kBits == 8) {  // |w - 128| times x with the sign of w - 128
-      const __m512i code = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
-      w.raw = _mm512_abs_epi8(code);
-      x.raw = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(code), _mm512_setzero_si512(), x.raw);
+    if constexpr (kBits == 8) {  // |w| times x with the sign of w
+      x.raw = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(w.raw), _mm512_setzero_si512(), x.raw);
+      w.raw = _mm512_abs_epi8(w.raw);
     }
     return Pairs{_mm512_maddubs_epi16(w.raw, x.raw)};
   }
@@ -77,9 +77,8 @@ class ProductSum {
 #elif HWY_TARGET == HWY_AVX2
   static HWY_INLINE Pairs products_in_pairs(QuadVector w, QuadVector x) {
     if constexpr (kBits == 8) {
-      const __m256i code = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
-      w.raw = _mm256_abs_epi8(code);
-      x.raw = _mm256_sign_epi8(x.raw, code);
+      x.raw = _mm256_sign_epi8(x.raw, w.raw);
+      w.raw = _mm256_abs_epi8(w.raw);
     }
     return Pairs{_mm256_maddubs_epi16(w.raw, x.raw)};
   }

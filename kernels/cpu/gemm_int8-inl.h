@@ -48,7 +48,8 @@ template <ElementType kElement, bool kVnni>
 struct Format : Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni> {
   using Base = Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni>;
   static constexpr ElementType kType = kElement;
-  static constexpr int kZero = code_bits(kElement) == 8 && kSubtracts128<kVnni> ? 0 : zero_code(kElement);
+  static constexpr bool kSigned = kSubtracts128<kVnni>;
+  static constexpr int kZero = code_bits(kElement) == 8 && kSigned ? 0 : zero_code(kElement);
 };
 
 // Where the integer sum of `part` of a group begins: so that `zero` is taken from each code.
@@ -101,33 +102,47 @@ struct Output {
 
 // ---- few rows
 
-// Adds the products of group `group` of a stretch, which is group g of its packed block, to the sums of kVectors
-// vectors of columns from `first` on. Each quad of a row is loaded once for all of them.
+// Adds the products of part `part` of group `group` of a stretch, which is group g of its packed block, to the sums of
+// kVectors vectors of columns from `first` on. Each quad of a row is loaded once for all of them.
+template <class F, int kRows, int kVectors>
+HWY_INLINE void add_products(const StretchRows& rows, int64_t group, const uint8_t* block, int g, int part, int first,
+                             Vector (*sums)[kRows]) {
+  const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + group]; };
+  Vector scales[kVectors];
+  for (int v = 0; v < kVectors; ++v) scales[v] = group_scale<F::kType>(BlockColumns(block, first + v), g, part);
+  typename F::Sum products[kVectors][kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const auto start = first_sum<F>(group_of_row(r), part, F::kZero);
+    for (int v = 0; v < kVectors; ++v) products[v][r].begin(start);
+  }
+  QUIRE_CPU_UNROLL(8)
+  for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
+    QuadVector x[kRows];
+    for (int r = 0; r < kRows; ++r) x[r] = quad_of_row(rows.codes + (r * rows.n_groups + group) * kGroup + 4 * i);
+    for (int v = 0; v < kVectors; ++v) {
+      const auto codes = group_quad<F::kType, F::kSigned>(BlockColumns(block, first + v), g, i);
+      for (int r = 0; r < kRows; ++r) products[v][r].add(i - part * F::kQuads, codes, x[r]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    for (int r = 0; r < kRows; ++r) {
+      sums[first + v][r] = add_part(sums[first + v][r], products[v][r].sum(), scales[v], group_of_row(r));
+    }
+  }
+}
+
+// The same of all parts, and the offsets.
 template <class F, int kRows, int kVectors>
 HWY_INLINE void add_group(const StretchRows& rows, int64_t group, const uint8_t* block, int g, int first,
                           Vector (*sums)[kRows]) {
-  const auto group_of_row = [&](int r) -> const Int8Group& { return rows.groups[r * rows.n_groups + group]; };
-  for (int part = 0; part < F::kScales; ++part) {
-    Vector scales[kVectors];
-    for (int v = 0; v < kVectors; ++v) scales[v] = group_scale<F::kType>(BlockColumns(block, first + v), g, part);
-    typename F::Sum products[kVectors][kRows];
-    for (int r = 0; r < kRows; ++r) {
-      const auto start = first_sum<F>(group_of_row(r), part, F::kZero);
-      for (int v = 0; v < kVectors; ++v) products[v][r].begin(start);
-    }
-    QUIRE_CPU_UNROLL(8)
-    for (int i = part * F::kQuads; i < (part + 1) * F::kQuads; ++i) {
-      QuadVector x[kRows];
-      for (int r = 0; r < kRows; ++r) x[r] = quad_of_row(rows.codes + (r * rows.n_groups + group) * kGroup + 4 * i);
-      for (int v = 0; v < kVectors; ++v) {
-        const auto codes = group_quad<F::kType>(BlockColumns(block, first + v), g, i);
-        for (int r = 0; r < kRows; ++r) products[v][r].add(i - part * F::kQuads, codes, x[r]);
-      }
-    }
-    for (int v = 0; v < kVectors; ++v) {
-      for (int r = 0; r < kRows; ++r) {
-        sums[first + v][r] = add_part(sums[first + v][r], products[v][r].sum(), scales[v], group_of_row(r));
-      }
+  if constexpr (F::kScales == 2 && (code_bits(F::kType) < 4 || HWY_TARGET == HWY_AVX2)) {
+    // The compiler knows the quads' numbers now: where codes of two bits lie in their bytes depends on them. With the
+    // registers of AVX2 that is faster for q6_k, too; others were not measured.
+    add_products<F, kRows, kVectors>(rows, group, block, g, 0, first, sums);
+    add_products<F, kRows, kVectors>(rows, group, block, g, 1, first, sums);
+  } else {
+    for (int part = 0; part < F::kScales; ++part) {
+      add_products<F, kRows, kVectors>(rows, group, block, g, part, first, sums);
     }
   }
   if constexpr (F::kOffset) {
@@ -135,7 +150,8 @@ HWY_INLINE void add_group(const StretchRows& rows, int64_t group, const uint8_t*
       for (int v = 0; v < kVectors; ++v) {
         const auto offset = group_offset<F::kType>(BlockColumns(block, first + v), g, part);
         for (int r = 0; r < kRows; ++r) {
-          sums[first + v][r] = add_offset<F>(sums[first + v][r], offset, group_of_row(r), part);
+          Vector& sum = sums[first + v][r];
+          sum = add_offset<F>(sum, offset, rows.groups[r * rows.n_groups + group], part);
         }
       }
     }
@@ -379,7 +395,8 @@ void many_rows(const Int8Rows& x, int64_t row, int64_t n, const uint8_t* panel, 
     const StretchRows rows = stretch_of(x, row, j);
     for (int64_t i = 0; i < rows.n_groups; ++i) {
       const int64_t group = j / kGroup + i;
-      unpack_group<F::kType>(panel + group / kGroups * kBytes, static_cast<int>(group % kGroups), stretch[i]);
+      unpack_group<F::kType, F::kSigned>(panel + group / kGroups * kBytes, static_cast<int>(group % kGroups),
+                                         stretch[i]);
     }
     const auto from_row = [&](int64_t r) {
       return StretchRows{rows.codes + r * rows.n_groups * kGroup, rows.groups + r * rows.n_groups, rows.n_groups};

@@ -23,7 +23,7 @@ namespace quire::cpu {
 //   f32, f16: [n / kPanel][k][kPanel];   bf16: [n / kPanel][ceil(k / 2)][kPanel][2] (pairs of k together, as
 //   dot-product instructions want them);   quantised types: [n / kPanel][units of a row's blocks][kPanel][bytes of the
 //   unit]. A unit is one of a block's f16 numbers, or a quad: four bytes of the rest. (k is a multiple of the type's
-//   block. q5_0 and q5_1: the fifth bits are in another order, packed_block.h.) n is padded with zero rows to a
+//   block. Some types have some bits in another order, packed_block.h.) n is padded with zero rows to a
 //   multiple of kPanel, an odd k of bf16 with zeros.
 constexpr int64_t kPanel = 32;
 

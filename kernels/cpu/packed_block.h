@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/kernels.h"
 
@@ -27,34 +28,90 @@ constexpr int64_t packed_unit_bytes(ElementType type, int64_t b) {
   }
 }
 
-// Where a block of q5_0 or q5_1 has the 32 fifth bits; of other types: -1.
-constexpr int64_t fifth_bits_at(ElementType type) {
-  if (type == ElementType::kQ5_0) return 2;
-  return type == ElementType::kQ5_1 ? 4 : -1;
+// A packed block of these types has some bits in another order than a file, so that those of a quad are at the same
+// place of four bytes, and those that are used together in few words:
+//   q5_0, q5_1  fifth bits: that of element j is bit j / 4 of byte j % 4.
+//   q2_k, q3_k  low bits: a group has 8 bytes. Those of quad i are bits 2 (i % 4) and 2 (i % 4) + 1 of the bytes of
+//   word
+//               i / 4.
+//   q3_k        third bits: a group has a word. Those of quad i are bit i of its bytes.
+enum class BlockOrder { kPacked, kOfFiles };
+
+namespace packed_block {
+
+constexpr uint32_t order_fifth_bits(uint32_t bits, BlockOrder order) {
+  uint32_t out = 0;
+  for (int j = 0; j < 32; ++j) {
+    const int packed = j % 4 * 8 + j / 4, from = order == BlockOrder::kPacked ? j : packed,
+              to = order == BlockOrder::kPacked ? packed : j;
+    out |= (bits >> from & 1) << to;
+  }
+  return out;
 }
 
-// Element j's bit is bit j in a file, and bit j / 4 of byte j % 4 when packed, so that those of a quad are at the same
-// place of four bytes.
-constexpr uint32_t pack_fifth_bits(uint32_t bits) {
-  uint32_t packed = 0;
-  for (int j = 0; j < 32; ++j) packed |= (bits >> j & 1) << (j % 4 * 8 + j / 4);
-  return packed;
-}
-constexpr uint32_t unpack_fifth_bits(uint32_t packed) {
-  uint32_t bits = 0;
-  for (int j = 0; j < 32; ++j) bits |= (packed >> (j % 4 * 8 + j / 4) & 1) << j;
-  return bits;
+// Numbers of `bits` bits of 256 elements, which begin at bit b of a byte.
+struct Place {
+  int byte, bit;
+};
+template <int bits, int bytes, typename InFile, typename Packed>
+void order_numbers(uint8_t* at, BlockOrder order, const InFile& in_file, const Packed& packed) {
+  uint8_t from[bytes];
+  std::memcpy(from, at, sizeof from);
+  std::memset(at, 0, sizeof from);
+  for (int g = 0; g < 8; ++g) {
+    for (int j = 0; j < 32; ++j) {
+      Place source = in_file(g, j), target = packed(g, j);
+      if (order == BlockOrder::kOfFiles) std::swap(source, target);
+      const int number = from[source.byte] >> source.bit & ((1 << bits) - 1);
+      at[target.byte] = static_cast<uint8_t>(at[target.byte] | number << target.bit);
+    }
+  }
 }
 
-// Replaces the fifth bits of a block, if it has such, by `change` of them.
-template <typename Change>
-void change_fifth_bits(ElementType type, void* block, const Change& change) {
-  const int64_t at = fifth_bits_at(type);
-  if (at < 0) return;
-  uint32_t bits;
-  std::memcpy(&bits, static_cast<char*>(block) + at, sizeof bits);
-  bits = change(bits);
-  std::memcpy(static_cast<char*>(block) + at, &bits, sizeof bits);
+inline void order_two_bits(uint8_t* at, BlockOrder order) {
+  order_numbers<2, 64>(
+      at, order,
+      [](int g, int j) {
+        return Place{g / 4 * 32 + j, g % 4 * 2};
+      },
+      [](int g, int j) {
+        return Place{8 * g + j / 16 * 4 + j % 4, j / 4 % 4 * 2};
+      });
+}
+inline void order_third_bits(uint8_t* at, BlockOrder order) {
+  order_numbers<1, 32>(
+      at, order,
+      [](int g, int j) {
+        return Place{j, g};
+      },
+      [](int g, int j) {
+        return Place{4 * g + j % 4, j / 4};
+      });
+}
+
+}  // namespace packed_block
+
+// Puts the bits of a block, which has the other order, in this one.
+inline void order_block(ElementType type, void* block, BlockOrder order) {
+  auto* const bytes = static_cast<uint8_t*>(block);
+  switch (type) {
+    case ElementType::kQ5_0:
+    case ElementType::kQ5_1: {
+      uint8_t* const at = bytes + (type == ElementType::kQ5_0 ? 2 : 4);
+      uint32_t fifth;
+      std::memcpy(&fifth, at, sizeof fifth);
+      fifth = packed_block::order_fifth_bits(fifth, order);
+      std::memcpy(at, &fifth, sizeof fifth);
+      return;
+    }
+    case ElementType::kQ2_K:
+      return packed_block::order_two_bits(bytes + 16, order);
+    case ElementType::kQ3_K:
+      packed_block::order_third_bits(bytes, order);
+      return packed_block::order_two_bits(bytes + 32, order);
+    default:
+      return;
+  }
 }
 
 }  // namespace quire::cpu

@@ -141,23 +141,28 @@ HWY_INLINE IntVector level_scale_number(BlockColumns block, int g) {
   return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
 }
 
-// Of each byte of a quad, which is below 16: its level plus 128.
+// Of each byte of a quad, which is below 16: its level, or that plus 128.
+template <bool kSigned>
 HWY_INLINE QuadVector levels_of(QuadVector nibbles) {
-  alignas(16) static constexpr uint8_t kCodes[16] = {
-      kLevels[0] + 128,  kLevels[1] + 128,  kLevels[2] + 128,  kLevels[3] + 128, kLevels[4] + 128,  kLevels[5] + 128,
-      kLevels[6] + 128,  kLevels[7] + 128,  kLevels[8] + 128,  kLevels[9] + 128, kLevels[10] + 128, kLevels[11] + 128,
-      kLevels[12] + 128, kLevels[13] + 128, kLevels[14] + 128, kLevels[15] + 128};
-  const hn::Repartition<uint8_t, Quads> bytes;
-  return hn::BitCast(Quads(), hn::TableLookupBytes(hn::LoadDup128(bytes, kCodes), hn::BitCast(bytes, nibbles)));
+  const hn::Repartition<int8_t, Quads> bytes;
+  auto levels = hn::LoadDup128(bytes, kLevels);
+  if (!kSigned) levels = hn::Xor(levels, hn::Set(bytes, -128));
+  return hn::BitCast(Quads(), hn::TableLookupBytes(levels, hn::BitCast(bytes, nibbles)));
 }
 
-// 2-bit codes of the block's elements in 64 bytes, from byte `at` on: those of quad i of group g.
+// Packing has put these in an order of its own (packed_block.h). Of quad i of group g: the 2-bit codes in 64 bytes,
+// from byte `at` on; and 4 where the third bit, in 32 bytes at the block's begin, is set, else 0.
 HWY_INLINE QuadVector two_bit_quad(BlockColumns block, int at, int g, int i) {
-  return hn::And(shift_right(block.quads(at + g / 4 * 32 + 4 * i), g % 4 * 2), hn::Set(Quads(), 0x03030303));
+  return hn::And(shift_right(block.quads(at + 8 * g + i / 4 * 4), i % 4 * 2), hn::Set(Quads(), 0x03030303));
+}
+HWY_INLINE QuadVector four_if_third(BlockColumns block, int g, int i) {
+  const auto bits = block.quads(4 * g);
+  return hn::And(i < 2 ? hn::ShiftLeftSame(bits, 2 - i) : shift_right(bits, i - 2), hn::Set(Quads(), 0x04040404));
 }
 
 // What a vector of columns has of group g of a packed block: the scale of elements [16 part, 16 part + 16) if there are
-// two, likewise the offset if the type has any, and the codes of elements [4 i, 4 i + 4).
+// two, likewise the offset if the type has any, and the codes of elements [4 i, 4 i + 4): if kSigned, those of 8 bits
+// are less 128.
 
 template <ElementType kType>
 HWY_INLINE Vector group_scale(BlockColumns block, int g, int part) {
@@ -188,21 +193,21 @@ HWY_INLINE Vector group_offset(BlockColumns block, int g, int part) {
   }
 }
 
-template <ElementType kType>
+template <ElementType kType, bool kSigned = false>
 HWY_INLINE QuadVector group_quad(BlockColumns block, int g, int i) {
   if constexpr (kType == ElementType::kQ8_0) {
-    return hn::Xor(block.quads(2 + 4 * i), hn::Set(Quads(), 0x80808080));  // plus 128
+    const auto numbers = block.quads(2 + 4 * i);
+    return kSigned ? numbers : hn::Xor(numbers, hn::Set(Quads(), 0x80808080));  // plus 128
   } else if constexpr (kType == ElementType::kQ4_0) {
     return half_quad(block, 2, i);
   } else if constexpr (kType == ElementType::kIQ4_NL) {
-    return levels_of(half_quad(block, 2, i));
+    return levels_of<kSigned>(half_quad(block, 2, i));
   } else if constexpr (kType == ElementType::kIQ4_XS) {
-    return levels_of(half_quad(block, 8 + 16 * g, i));
+    return levels_of<kSigned>(half_quad(block, 8 + 16 * g, i));
   } else if constexpr (kType == ElementType::kQ2_K) {
     return two_bit_quad(block, 16, g, i);
   } else if constexpr (kType == ElementType::kQ3_K) {
-    const auto high = hn::And(shift_right(block.quads(4 * i), g), hn::Set(Quads(), 0x01010101));
-    return hn::Or(two_bit_quad(block, 32, g, i), hn::ShiftLeft<2>(high));
+    return hn::Or(two_bit_quad(block, 32, g, i), four_if_third(block, g, i));
   } else if constexpr (kType == ElementType::kQ4_1) {
     return half_quad(block, 4, i);
   } else if constexpr (kType == ElementType::kQ5_0) {  // packing has moved the fifth bits: bit i of byte e
@@ -223,8 +228,9 @@ HWY_INLINE QuadVector group_quad(BlockColumns block, int g, int i) {
   }
 }
 
-// Group g of the packed block, all columns. Inlined, for as a function of its own gcc 12 dropped the call for q6_k.
-template <ElementType kType>
+// Group g of the packed block, all columns; kSigned as above. Inlined, for as a function of its own gcc 12 dropped the
+// call for q6_k.
+template <ElementType kType, bool kSigned>
 HWY_INLINE void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>& to) {
   for (int v = 0; v < kPanelVectors; ++v) {
     const BlockColumns columns(block, v);
@@ -235,7 +241,8 @@ HWY_INLINE void unpack_group(const uint8_t* block, int g, UnpackedGroup<kPanel>&
       }
     }
     for (int i = 0; i < kGroupQuads; ++i) {
-      hn::StoreU(group_quad<kType>(columns, g, i), Quads(), reinterpret_cast<uint32_t*>(to.codes[i][v * kLanes]));
+      hn::StoreU(group_quad<kType, kSigned>(columns, g, i), Quads(),
+                 reinterpret_cast<uint32_t*>(to.codes[i][v * kLanes]));
     }
   }
 }

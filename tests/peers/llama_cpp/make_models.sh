@@ -2,13 +2,13 @@
 # Makes the models of the comparison with llama.cpp: GGUF files of random weights (speed does not depend on the values) in
 # two shapes of Llama, of 110 million and of 1.1 billion parameters, and the real SmolLM2-135M in Q8_0 and Q4_0. 12 GB.
 #
-#   make_models.sh QUIRE DIRECTORY [TYPE...]      types: bf16, q8_0, q4_0, f32, q4_k_m; all if none is given
+#   make_models.sh QUIRE DIRECTORY [TYPE...]      types: bf16, q8_0, q4_0, f32, q4_k_m, iq4_xs, q3_k_m, q2_k; all if none is given
 set -euo pipefail
 
 quire=${1:?usage: make_models.sh QUIRE DIRECTORY [TYPE...]}
 out=${2:?usage: make_models.sh QUIRE DIRECTORY [TYPE...]}
 shift 2
-[ $# -gt 0 ] || set -- bf16 q8_0 q4_0 f32 q4_k_m
+[ $# -gt 0 ] || set -- bf16 q8_0 q4_0 f32 q4_k_m iq4_xs q3_k_m q2_k
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 mkdir -p "$out"
 

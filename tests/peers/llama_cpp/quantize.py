@@ -1,8 +1,7 @@
-"""Quantises a GGUF file with llama.cpp's quantiser: quantize.py SOURCE OUT MIXTURE (Q3_K_M, IQ4_XS, ...; ALL_F32: floats)."""
+"""llama.cpp's quantiser."""
 
 import ctypes
 import os
-import sys
 
 import llama_cpp
 
@@ -20,8 +19,3 @@ def quantize_by_peer(source, out, file_type):
     parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_{file_type}")
     parameters.allow_requantize = True
     assert llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(parameters)) == 0
-
-
-if __name__ == "__main__":
-    _, source, out, mixture = sys.argv
-    quantize_by_peer(source, out, mixture if mixture.startswith("ALL_") else f"MOSTLY_{mixture}")

@@ -32,6 +32,7 @@ files() {
 }
 
 mapfile -t all < <(files 1.1b bf16 q8_0 q4_0 f32 q4_k_m)
+mapfile -t few < <(files 1.1b q4_0 iq4_xs q3_k_m q2_k)
 mapfile -t real < <(files smollm2 q4_1 q8_0 q4_0)
 big=$models/1.1b-q8_0.gguf
 small=$models/110m-q8_0.gguf
@@ -40,12 +41,7 @@ by_head='longheads(chunk=256, chunks=16, select=head)'
 
 measure read speed.py "${all[@]}" --depths 0 --works read --rounds 3
 measure decode speed.py "${all[@]}" --depths 128 --works generate
-others=()
-for mixture in q3_k_m iq4_xs q2_k; do
-  others+=("$models/1.1b-$mixture.gguf")
-  [ -f "${others[-1]}" ] || "$python" "$here/quantize.py" "$big" "${others[-1]}" "${mixture^^}"
-done
-measure read_as_others speed.py "${others[@]}" --depths 128 2048 --read 256 --rounds 3
+measure few_bits speed.py "${few[@]}" --depths 128 2048 --read 256 --rounds 3
 measure real speed.py "${real[@]}" --depths 128 2048 8192 --rounds 3
 measure deep speed.py "$big" --threads 1 --depths 8192 32768 --rounds 3
 measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
