@@ -13,7 +13,7 @@ import statistics
 TITLES = {
     "read": "Reading, weights of each type",
     "decode": "Generating, weights of each type",
-    "few_bits": "Weights of two to four bits; \"read\": 256 tokens",
+    "few_bits": "Weights of two to four bits, on an AMD EPYC of the third generation (no AVX-512); \"read\": 256 tokens",
     "real": "SmolLM2-135M-Instruct",
     "deep": "Behind long texts, one thread",
     "deep_2": "Behind long texts, two threads",

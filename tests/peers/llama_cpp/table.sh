@@ -41,7 +41,7 @@ by_head='longheads(chunk=256, chunks=16, select=head)'
 
 measure read speed.py "${all[@]}" --depths 0 --works read --rounds 3
 measure decode speed.py "${all[@]}" --depths 128 --works generate
-measure few_bits speed.py "${few[@]}" --depths 128 2048 --read 256 --rounds 3
+measure few_bits speed.py "${few[@]}" --depths 128 --read 256 --rounds 3
 measure real speed.py "${real[@]}" --depths 128 2048 8192 --rounds 3
 measure deep speed.py "$big" --threads 1 --depths 8192 32768 --rounds 3
 measure deep_2 speed.py "$big" --threads 2 --depths 8192 32768 --rounds 3
