@@ -95,8 +95,8 @@ void add_quantize(CLI::App& app, Action& action) {
       ->type_name("N");
   add_quiet_option(*command);
   command->footer(R"help(
-Types with _k_m are mixtures: q4_k_m has some tensors in more bits. The model itself is not overwritten, nor a
-file that is no GGUF file.
+Below q6_k, types are mixtures: some tensors have more bits. The model itself is not overwritten, nor a file that
+is no GGUF file.
 
 Example:
   quire quantize -t q4_k_m model model-q4_k_m.gguf)help");
