@@ -41,7 +41,8 @@ N_VARIED = 24
 TEXTS = [file for file in (EMBEDDED / "heldout.txt", ROOT / "include" / "quire" / "quire.h",
                            pathlib.Path("/usr/share/common-licenses/GPL-3")) if file.exists()]
 RECIPES = {"q8_0": "MOSTLY_Q8_0", "q6_k": "MOSTLY_Q6_K", "q5_k_m": "MOSTLY_Q5_K_M", "q5_1": "MOSTLY_Q5_1",
-           "q5_0": "MOSTLY_Q5_0", "q4_k_m": "MOSTLY_Q4_K_M", "q4_1": "MOSTLY_Q4_1", "q4_0": "MOSTLY_Q4_0"}
+           "q5_0": "MOSTLY_Q5_0", "q4_k_m": "MOSTLY_Q4_K_M", "q4_1": "MOSTLY_Q4_1", "q4_0": "MOSTLY_Q4_0",
+           "iq4_nl": "MOSTLY_IQ4_NL", "iq4_xs": "MOSTLY_IQ4_XS", "q3_k_m": "MOSTLY_Q3_K_M", "q2_k": "MOSTLY_Q2_K"}
 
 
 class Peer:

@@ -36,7 +36,7 @@ PROMPTS = (
 )
 N_GREEDY = 64
 RECIPES = {"q8_0": 0.01, "q6_k": 0.03, "q5_k_m": 0.06, "q4_k_m": 0.12, "q5_1": 0.06, "q5_0": 0.08, "q4_1": 0.15,
-           "q4_0": 0.2}  # relative error of a matrix that the recipe may have at most
+           "q4_0": 0.2, "iq4_nl": 0.12, "iq4_xs": 0.12, "q3_k_m": 0.25, "q2_k": 0.45}  # relative error of a matrix that the recipe may have at most
 
 
 @pytest.fixture(scope="module")
