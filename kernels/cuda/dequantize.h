@@ -106,7 +106,7 @@ template <ElementType kType>
 struct NibbleCodes {
   static constexpr bool kFive = kType == ElementType::kQ5_0 || kType == ElementType::kQ5_1;
   static constexpr bool kHasOffset = kType == ElementType::kQ4_1 || kType == ElementType::kQ5_1;
-  static constexpr bool kIsSigned = has_levels(kType), kIsLarge = kType != ElementType::kQ4_0;
+  static constexpr bool kIsSigned = has_levels(kType), kIsLarge = kFive || kIsSigned;
   static constexpr int kVectors = 2, kZero = kHasOffset || kIsSigned ? 0 : kFive ? 16 : 8, kScalePart = kFive ? 2 : 1;
   alignas(16) unsigned codes[4];
   unsigned high, scales;

@@ -59,46 +59,9 @@ class StagedRows {
 
   __device__ explicit StagedRows(unsigned char* memory) : memory_(memory) {}
 
-  // All threads call it; units [first, first + n) of the rows of x. Rows that are not there are the last one again. x
-  // is read here alone, so the rest of the kernel is compiled once for all its types.
-  __device__ void stage(const MatmulArgs& args, int first, int n) {
-    switch (args.x.type) {
-      case ElementType::kF32:
-        return stage_of<float>(args, first, n);
-      case ElementType::kF16:
-        return stage_of<f16>(args, first, n);
-      default:
-        return stage_of<bf16>(args, first, n);
-    }
-  }
-
-  // sums[c][r] += the product of row r with vector v of the lane's unit of a tile, of which these are the codes in
-  // column c.
-  template <int kColumns>
-  __device__ __forceinline__ void add(int tile, int v, const unsigned (&codes)[kColumns][4],
-                                      const VectorScale (&by)[kColumns], float (&sums)[kColumns][kRows]) const {
-    using Unit = Codes<kType>;
-    const unsigned char* const own = memory_ + tile * kTileBytes + lane_of_warp() * kVector;
-    const unsigned char* const own_scale = memory_ + tile * kTileBytes + lane_of_warp() * int{sizeof(uint2)};
-    QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
-      alignas(16) unsigned high[4];
-      alignas(16) unsigned low[4];
-      load_16(high, own + of(r, v) + kHigh * kWarpSize);
-      load_16(low, own + of(r, v) + kLow * kWarpSize);
-      const uint2 scale_and_sum = load_8(own_scale + of(r, v) + kScale * kWarpSize);
-      const float x_scale = __uint_as_float(scale_and_sum.x), x_sum = __uint_as_float(scale_and_sum.y);
-      QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
-        const float product = x_scale * static_cast<float>(dot(codes[c], low, 256 * dot(codes[c], high, 0)));
-        float& sum = sums[c][r];
-        sum = fmaf(by[c].scale, Unit::kZero == 0 ? product : fmaf(-Unit::kZero, x_sum, product), sum);
-        if constexpr (Unit::kHasOffset) sum = fmaf(by[c].offset, x_sum, sum);
-      }
-    }
-  }
-
- private:
+  // All threads call it; units [first, first + n) of the rows of x. Rows that are not there are the last one again.
   template <typename X>
-  __device__ __forceinline__ void stage_of(const MatmulArgs& args, int first, int n) {
+  __device__ void stage(const MatmulArgs& args, int first, int n) {
     const auto* const x = static_cast<const X*>(args.x.data);
     const bool aligned = (reinterpret_cast<uintptr_t>(x) | static_cast<uintptr_t>(args.x.stride) * sizeof(X)) % 16 == 0;
     const int n_vectors = n * kVectors;
@@ -127,6 +90,31 @@ class StagedRows {
     }
   }
 
+  // sums[c][r] += the product of row r with vector v of the lane's unit of a tile, of which these are the codes in
+  // column c.
+  template <int kColumns>
+  __device__ __forceinline__ void add(int tile, int v, const unsigned (&codes)[kColumns][4],
+                                      const VectorScale (&by)[kColumns], float (&sums)[kColumns][kRows]) const {
+    using Unit = Codes<kType>;
+    const unsigned char* const own = memory_ + tile * kTileBytes + lane_of_warp() * kVector;
+    const unsigned char* const own_scale = memory_ + tile * kTileBytes + lane_of_warp() * int{sizeof(uint2)};
+    QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
+      alignas(16) unsigned high[4];
+      alignas(16) unsigned low[4];
+      load_16(high, own + of(r, v) + kHigh * kWarpSize);
+      load_16(low, own + of(r, v) + kLow * kWarpSize);
+      const uint2 scale_and_sum = load_8(own_scale + of(r, v) + kScale * kWarpSize);
+      const float x_scale = __uint_as_float(scale_and_sum.x), x_sum = __uint_as_float(scale_and_sum.y);
+      QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
+        const float product = x_scale * static_cast<float>(dot(codes[c], low, 256 * dot(codes[c], high, 0)));
+        float& sum = sums[c][r];
+        sum = fmaf(by[c].scale, Unit::kZero == 0 ? product : fmaf(-Unit::kZero, x_sum, product), sum);
+        if constexpr (Unit::kHasOffset) sum = fmaf(by[c].offset, x_sum, sum);
+      }
+    }
+  }
+
+ private:
   // Where a vector's high bytes begin in a tile.
   static constexpr __device__ int of(int r, int v) { return (r * kVectors + v) * kBytes * kWarpSize; }
 
@@ -169,7 +157,7 @@ class StagedRows {
 };
 
 // slice: tiles of the rows of x that are in shared memory at a time.
-template <ElementType kType, int kRows>
+template <ElementType kType, typename X, int kRows>
 __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quantized_kernel(MatmulArgs args, int slice) {
   using Unit = Codes<kType>;
   constexpr int kColumns = columns_of(kRows);
@@ -205,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
       QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) load(i, 0);  // on their way while x is staged
       if (!staged) {
         __syncthreads();
-        x.stage(args, begin * kWarpSize, n);
+        x.template stage<X>(args, begin * kWarpSize, n);
         __syncthreads();
         staged = n == n_units;
       }
@@ -231,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
   }
 }
 
-template <ElementType kType, int kRows>
+template <ElementType kType, typename X, int kRows>
 int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int kTileElements = Codes<kType>::kVectors * kVector * kWarpSize;
   constexpr int64_t kTileBytes = StagedRows<kType, kRows>::kTileBytes;
@@ -240,7 +228,7 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
   constexpr int64_t kAtOnce = kWarps * columns_of(kRows);
   const int64_t blocks =
       std::min<int64_t>((args.w.n + kAtOnce - 1) / kAtOnce, int64_t{blocks_of(kRows)} * n_processors());
-  return launch_varying(matmul_rows_quantized_kernel<kType, kRows>, static_cast<unsigned>(blocks), kThreads,
+  return launch_varying(matmul_rows_quantized_kernel<kType, X, kRows>, static_cast<unsigned>(blocks), kThreads,
                         static_cast<size_t>(slice * kTileBytes), stream, args, static_cast<int>(slice));
 }
 
@@ -248,8 +236,9 @@ int launch_rows(Stream stream, const MatmulArgs& args) {
 
 int matmul_rows_quantized(Stream stream, const MatmulArgs& args) {
   return with_quantized_type(args.w.type, [&](auto type) {
-    return with_type(args.x.type, [&](auto) {
-      return with_rows(args.n_rows, [&](auto rows) { return launch_rows<type.value, rows.value>(stream, args); });
+    return with_type(args.x.type, [&](auto x) {
+      return with_rows(args.n_rows,
+                       [&](auto rows) { return launch_rows<type.value, decltype(x), rows.value>(stream, args); });
     });
   });
 }

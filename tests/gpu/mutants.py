@@ -206,7 +206,7 @@ FAULTS = [
     ("the second part of x's 16 bytes is the first one", "matmul_rows.cu", "load_16(x + j, from + j);", "load_16(x + j, from);", ROWS),
     ("no barrier behind the staging of x", "matmul_rows_quantized.cu", "begin * kWarpSize, n);\n        __syncthreads();",
      "begin * kWarpSize, n);", ROWS),
-    ("no barrier in front of the next part of x", "matmul_rows_quantized.cu", "        __syncthreads();\n        x.stage", "        x.stage", ROWS),
+    ("no barrier in front of the next part of x", "matmul_rows_quantized.cu", "        __syncthreads();\n        x.template", "        x.template", ROWS),
     ("the first part of x stays", "matmul_rows_quantized.cu", "staged = n == n_units;", "staged = true;", ROWS),
     ("blocks have no second pass", "matmul_rows_quantized.cu", "       column += stride) {", "       column = end) {", ROWS),
     ("a lane's later units are the first ones", "matmul_rows_quantized.cu", "load(i, tile + kLoads);", "load(i, 0);", ROWS),
