@@ -34,7 +34,7 @@ void transpose_blocks(ElementType type, char* tile, int64_t tile_row_bytes, Colu
                       char* panel) {
   const auto block = static_cast<int64_t>(block_format(type).bytes);
   for (int64_t at = 0; at < bytes; at += block) {
-    for (int64_t c = 0; c < columns.n; ++c) order_block(type, tile + c * tile_row_bytes + at, BlockOrder::kPacked);
+    for (int64_t c = 0; c < columns.n; ++c) order_bits<true>(type, tile + c * tile_row_bytes + at);
     for (int64_t b = 0; b < block; b += packed_unit_bytes(type, b)) {
       char* const row = tile + at + b;
       char* const to = panel + (at + b) * kPanel;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "kernels/cpu/kernels.h"
 
@@ -28,71 +27,43 @@ constexpr int64_t packed_unit_bytes(ElementType type, int64_t b) {
   }
 }
 
-// A packed block of these types has some bits in another order than a file, so that those of a quad are at the same
-// place of four bytes, and those that are used together in few words:
-//   q5_0, q5_1  fifth bits: that of element j is bit j / 4 of byte j % 4.
-//   q2_k, q3_k  low bits: a group has 8 bytes. Those of quad i are bits 2 (i % 4) and 2 (i % 4) + 1 of the bytes of
-//   word
-//               i / 4.
-//   q3_k        third bits: a group has a word. Those of quad i are bit i of its bytes.
-enum class BlockOrder { kPacked, kOfFiles };
+// Some types have bits in another order in a packed block than in a file, so that those of a quad are at the same place
+// of four bytes, and those that are used together in few words.
 
-namespace packed_block {
-
-constexpr uint32_t order_fifth_bits(uint32_t bits, BlockOrder order) {
-  uint32_t out = 0;
-  for (int j = 0; j < 32; ++j) {
-    const int packed = j % 4 * 8 + j / 4, from = order == BlockOrder::kPacked ? j : packed,
-              to = order == BlockOrder::kPacked ? packed : j;
-    out |= (bits >> from & 1) << to;
-  }
-  return out;
+// q5_0, q5_1: the fifth bit of element j is bit j in a file, and bit j / 4 of byte j % 4 when packed.
+constexpr uint32_t pack_fifth_bits(uint32_t bits) {
+  uint32_t packed = 0;
+  for (int j = 0; j < 32; ++j) packed |= (bits >> j & 1) << (j % 4 * 8 + j / 4);
+  return packed;
+}
+constexpr uint32_t unpack_fifth_bits(uint32_t packed) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 32; ++j) bits |= (packed >> (j % 4 * 8 + j / 4) & 1) << j;
+  return bits;
 }
 
-// Numbers of `bits` bits of 256 elements, which begin at bit b of a byte.
-struct Place {
-  int byte, bit;
-};
-template <int bits, int bytes, typename InFile, typename Packed>
-void order_numbers(uint8_t* at, BlockOrder order, const InFile& in_file, const Packed& packed) {
-  uint8_t from[bytes];
+// Words of kWords fields a byte: field f of word w becomes field w of word f. Twice, it changes nothing.
+template <int kWords>
+void transpose_fields(uint8_t* at) {
+  constexpr int kBits = 8 / kWords;
+  constexpr uint32_t kField = 0x01010101u * ((1u << kBits) - 1);
+  uint32_t from[kWords], to[kWords] = {};
   std::memcpy(from, at, sizeof from);
-  std::memset(at, 0, sizeof from);
-  for (int g = 0; g < 8; ++g) {
-    for (int j = 0; j < 32; ++j) {
-      Place source = in_file(g, j), target = packed(g, j);
-      if (order == BlockOrder::kOfFiles) std::swap(source, target);
-      const int number = from[source.byte] >> source.bit & ((1 << bits) - 1);
-      at[target.byte] = static_cast<uint8_t>(at[target.byte] | number << target.bit);
-    }
+  for (int w = 0; w < kWords; ++w) {
+    for (int f = 0; f < kWords; ++f) to[f] |= (from[w] >> kBits * f & kField) << kBits * w;
   }
+  std::memcpy(at, to, sizeof to);
 }
 
-inline void order_two_bits(uint8_t* at, BlockOrder order) {
-  order_numbers<2, 64>(
-      at, order,
-      [](int g, int j) {
-        return Place{g / 4 * 32 + j, g % 4 * 2};
-      },
-      [](int g, int j) {
-        return Place{8 * g + j / 16 * 4 + j % 4, j / 4 % 4 * 2};
-      });
-}
-inline void order_third_bits(uint8_t* at, BlockOrder order) {
-  order_numbers<1, 32>(
-      at, order,
-      [](int g, int j) {
-        return Place{j, g};
-      },
-      [](int g, int j) {
-        return Place{4 * g + j % 4, j / 4};
-      });
+// q2_k, q3_k: 2-bit codes in 64 bytes. In a file, field f of word w of a half is quad w of group f of that half; when
+// packed, it is quad 4 (w / 4) + f of group w % 4.
+inline void transpose_two_bits(uint8_t* at) {
+  for (int words = 0; words < 4; ++words) transpose_fields<4>(at + 16 * words);
 }
 
-}  // namespace packed_block
-
-// Puts the bits of a block, which has the other order, in this one.
-inline void order_block(ElementType type, void* block, BlockOrder order) {
+// Puts the bits of a block of a file in the order of packed blocks, or (kPack false) the other way.
+template <bool kPack>
+void order_bits(ElementType type, void* block) {
   auto* const bytes = static_cast<uint8_t*>(block);
   switch (type) {
     case ElementType::kQ5_0:
@@ -100,15 +71,15 @@ inline void order_block(ElementType type, void* block, BlockOrder order) {
       uint8_t* const at = bytes + (type == ElementType::kQ5_0 ? 2 : 4);
       uint32_t fifth;
       std::memcpy(&fifth, at, sizeof fifth);
-      fifth = packed_block::order_fifth_bits(fifth, order);
+      fifth = kPack ? pack_fifth_bits(fifth) : unpack_fifth_bits(fifth);
       std::memcpy(at, &fifth, sizeof fifth);
       return;
     }
     case ElementType::kQ2_K:
-      return packed_block::order_two_bits(bytes + 16, order);
-    case ElementType::kQ3_K:
-      packed_block::order_third_bits(bytes, order);
-      return packed_block::order_two_bits(bytes + 32, order);
+      return transpose_two_bits(bytes + 16);
+    case ElementType::kQ3_K:  // in a file, field g of word i is the third bits of quad i of group g
+      transpose_fields<8>(bytes);
+      return transpose_two_bits(bytes + 32);
     default:
       return;
   }

@@ -33,9 +33,11 @@ void for_units(ElementType type, int64_t row, int64_t j, int64_t n, int64_t k, c
   }
 }
 
-void order_blocks(ElementType type, std::byte* blocks, int64_t n, BlockOrder order) {
+// order_bits() of all blocks of n elements.
+template <bool kPack>
+void order_bits_of(ElementType type, std::byte* blocks, int64_t n) {
   const BlockFormat format = block_format(type);
-  for (int64_t i = 0; i < n / format.elements; ++i) order_block(type, blocks + i * format.bytes, order);
+  for (int64_t i = 0; i < n / format.elements; ++i) order_bits<kPack>(type, blocks + i * format.bytes);
 }
 
 // A block of a row, of any two types: widened and rounded.
@@ -56,7 +58,7 @@ void pack_quantized(ElementType source_type, const std::byte* source, int64_t k,
   for (int64_t j = 0; j < k; j += step) {
     const int64_t n = std::min(step, k - j);
     convert_block(source_type, source + row_bytes(source_type, j), n, packed_type, blocks);
-    order_blocks(packed_type, blocks, n, BlockOrder::kPacked);
+    order_bits_of<true>(packed_type, blocks, n);
     for_units(packed_type, row, j, n, k,
               [&](int64_t index, int64_t at, size_t bytes) { std::memcpy(packed + index, blocks + at, bytes); });
   }
@@ -68,7 +70,7 @@ void unpack_blocks(ElementType type, const void* packed, int64_t row, int64_t j,
   const auto* from = static_cast<const std::byte*>(packed);
   for_units(type, row, j, n, k,
             [&](int64_t index, int64_t at, size_t bytes) { std::memcpy(blocks + at, from + index, bytes); });
-  order_blocks(type, blocks, n, BlockOrder::kOfFiles);
+  order_bits_of<false>(type, blocks, n);
 }
 
 // W[row][j, j + n) of the packed matrix.

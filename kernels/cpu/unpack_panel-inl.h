@@ -153,7 +153,8 @@ HWY_INLINE QuadVector levels_of(QuadVector nibbles) {
 // Packing has put these in an order of its own (packed_block.h). Of quad i of group g: the 2-bit codes in 64 bytes,
 // from byte `at` on; and 4 where the third bit, in 32 bytes at the block's begin, is set, else 0.
 HWY_INLINE QuadVector two_bit_quad(BlockColumns block, int at, int g, int i) {
-  return hn::And(shift_right(block.quads(at + 8 * g + i / 4 * 4), i % 4 * 2), hn::Set(Quads(), 0x03030303));
+  return hn::And(shift_right(block.quads(at + g / 4 * 32 + i / 4 * 16 + g % 4 * 4), i % 4 * 2),
+                 hn::Set(Quads(), 0x03030303));
 }
 HWY_INLINE QuadVector four_if_third(BlockColumns block, int g, int i) {
   const auto bits = block.quads(4 * g);

@@ -28,8 +28,8 @@ constexpr Golden kGolden[] = {{ElementType::kF32, "63021ca528185bf82cc9483988740
                               {ElementType::kQ4_K, "a9366674b844383971375a2ffbb1816a"},
                               {ElementType::kQ5_K, "e86dd726a31800e928d786ad67714fb9"},
                               {ElementType::kQ6_K, "343b9b6c718c66212699457b08363753"},
-                              {ElementType::kQ2_K, "9cff737e70f5e8c4735876b82b1712d5"},
-                              {ElementType::kQ3_K, "2f1a2baac3dead022536d32497b69fec"},
+                              {ElementType::kQ2_K, "6bb17157fbb8017a46ab9dd3f03ca52f"},
+                              {ElementType::kQ3_K, "755b7903c396d26c56bf7521244e4d81"},
                               {ElementType::kIQ4_NL, "4a5824376913310920ecf704b49d1f6c"},
                               {ElementType::kIQ4_XS, "7bc1c0923eb9c443037adbd04c6f0416"}};
 

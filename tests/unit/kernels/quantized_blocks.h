@@ -13,8 +13,8 @@ inline constexpr ElementType kQuantized[] = {ElementType::kQ8_0, ElementType::kQ
 
 class QuantizedTest : public KernelTest {
  protected:
-  // Where the f16 numbers that end a block begin, or no such: what is between these and the first four bytes can be
-  // anything.
+  // Behind the first four bytes, those in front of this one can have any value; the rest may be f16 numbers, which must
+  // not become NaN.
   static size_t end_of_bits(ElementType type) {
     return block_format(type).bytes - (type == ElementType::kQ2_K ? 4 : 2);
   }
