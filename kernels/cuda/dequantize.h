@@ -22,11 +22,10 @@ __device__ __forceinline__ float f16_at(const uint8_t* p) {
 
 // A tile is the units of kWarpSize lanes: a whole number of blocks of every type.
 template <ElementType kType>
-constexpr int kUnitsOfBlock = kType == ElementType::kQ8_0           ? 2
-                              : kType == ElementType::kQ2_K         ? 4
-                              : kType == ElementType::kQ3_K         ? 4
-                              : block_format(kType).elements == 256 ? 8
-                                                                    : 1;
+constexpr int kUnitsOfBlock = kType == ElementType::kQ8_0                                  ? 2
+                              : kType == ElementType::kQ2_K || kType == ElementType::kQ3_K ? 4
+                              : block_format(kType).elements == 256                        ? 8
+                                                                                           : 1;
 
 // Part p of block b of a row, which is less than 2 GiB; or of the block that is `tiles` tiles behind it. Where that
 // number is a constant the address costs nothing beside that of block b.

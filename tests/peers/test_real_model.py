@@ -35,8 +35,9 @@ PROMPTS = (
     "Once upon a time, in a village by the sea,",
 )
 N_GREEDY = 64
+# The relative error of a matrix that a recipe may have at most.
 RECIPES = {"q8_0": 0.01, "q6_k": 0.03, "q5_k_m": 0.06, "q4_k_m": 0.12, "q5_1": 0.06, "q5_0": 0.08, "q4_1": 0.15,
-           "q4_0": 0.2, "iq4_nl": 0.12, "iq4_xs": 0.12, "q3_k_m": 0.25, "q2_k": 0.45}  # relative error of a matrix that the recipe may have at most
+           "q4_0": 0.2, "iq4_nl": 0.12, "iq4_xs": 0.12, "q3_k_m": 0.25, "q2_k": 0.45}
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ TEST(Quantize, KeepsLevelsAndFewIntegers) {
   EXPECT_EQ(rounded(ElementType::kQ3_K, eighths), eighths);
 }
 
-// No other level, and no other scale nearby, is better: what plain loops find that ask all levels.
+// The levels are the nearest ones, as plain loops find that ask all of them; and scales nearby are not much better.
 TEST(Quantize, TakesTheNearestLevels) {
   std::mt19937 random = test::seeded_random(3);
   std::normal_distribution<float> distribution(0, 0.02f);
