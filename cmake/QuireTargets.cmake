@@ -14,9 +14,14 @@ endif()
 
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUIRE_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+  # What one checkout compiled another takes from the cache: paths below the checkout are relative to the compiler, and the
+  # folder that debug information names does not count. With DEPEND ccache does not preprocess every file that it does not
+  # know yet, besides compiling it.
+  set(launcher "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1
+    CCACHE_DEPEND=1 "${QUIRE_CCACHE}")
+  foreach(language C CXX CUDA)
+    set(CMAKE_${language}_COMPILER_LAUNCHER ${launcher})
+  endforeach()
 endif()
 
 find_package(Threads REQUIRED)
@@ -62,18 +67,42 @@ function(quire_library name)
 endfunction()
 
 # quire_unity(NAME [EXCEPT SOURCE...]): with QUIRE_UNITY, the target's sources are compiled several at a time. Names in
-# their anonymous namespaces must differ then; not so those of the sources after EXCEPT.
+# their anonymous namespaces must differ then; not so those of the sources after EXCEPT, which are compiled by themselves,
+# as one with options of its own must be.
+# The files that CMake makes for UNITY_BUILD have absolute paths in them, by which a cache knows them in one checkout only.
 function(quire_unity name)
   cmake_parse_arguments(ARG "" "" "EXCEPT" ${ARGN})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-  if(ARG_EXCEPT)
-    set_source_files_properties(${ARG_EXCEPT} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(NOT QUIRE_UNITY)
+    return()
   endif()
-  if(QUIRE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  get_target_property(sources ${name} SOURCES)
+  list(REMOVE_ITEM sources ${ARG_EXCEPT} "")
+  set_source_files_properties(${sources} PROPERTIES HEADER_FILE_ONLY ON)
+  set(part 0)
+  while(sources)
+    list(SUBLIST sources 0 8 together)
+    list(REMOVE_ITEM sources ${together})
+    set(includes "")
+    foreach(source ${together})
+      cmake_path(ABSOLUTE_PATH source)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+      string(APPEND includes "#include \"${source}\"\n")
+    endforeach()
+    set(unity "${CMAKE_CURRENT_BINARY_DIR}/${name}_unity_${part}.cc")
+    file(CONFIGURE OUTPUT "${unity}" CONTENT "${includes}" @ONLY)
+    target_sources(${name} PRIVATE "${unity}")
+    math(EXPR part "${part} + 1")
+  endwhile()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC knows only of a file that it was called with that it is no header.
     target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
+
+# The root of the source tree, for tests and fuzz targets.
+add_library(quire_source_path STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/source_path.cc")
+target_link_libraries(quire_source_path PRIVATE quire_settings)
+target_compile_definitions(quire_source_path PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 
 # quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM] [OPTIMIZED]): a GoogleTest
 # program, one CTest test.
@@ -101,8 +130,7 @@ function(quire_test name)
         "SHELL:$<IF:$<CXX_COMPILER_ID:GNU>,--param asan,-mllvm -asan>-instrumentation-with-call-threshold=0")
     endif()
   endif()
-  target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE quire_settings ${ARG_DEPENDS} quire_source_path GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COST)

@@ -54,8 +54,6 @@ run_tests() {
   check "ctest -L $2 ($1)" ctest --test-dir "build/$1" -L "$2" --output-on-failure --no-tests=error -j "$jobs"
 }
 
-# So that ccache does not preprocess every file that it does not know yet, besides compiling it.
-export CCACHE_DEPEND=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}

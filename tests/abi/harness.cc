@@ -1,4 +1,5 @@
 #include "tests/abi/harness.h"
+#include "tests/source_path.h"
 
 #include <gtest/gtest.h>
 
@@ -117,9 +118,7 @@ void expect_to_finish(const char* what, const std::function<void()>& body) {
   thread.join();
 }
 
-std::string model_directory(const std::string& name) {
-  return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
-}
+std::string model_directory(const std::string& name) { return source_path("tests/golden/models/" + name); }
 
 Owned<quire_runtime> make_runtime(int32_t n_threads, HostMemory* memory) {
   quire_runtime_options options;
@@ -151,7 +150,7 @@ Owned<quire_model> load_model(quire_runtime* runtime, const std::string& name) {
 
 Owned<quire_model> load_beacon_model(quire_runtime* runtime) {
   const std::string path = model_directory("text_256");
-  const std::string plugin = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/beacon/plugin";
+  const std::string plugin = source_path("tests/golden/beacon/plugin");
   quire_model_options options;
   quire_model_options_init(&options, sizeof options);
   options.beacon_path = plugin.data();

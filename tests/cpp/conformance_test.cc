@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/cpp/with_model.h"
+#include "tests/source_path.h"
 
 namespace quire_cpp {
 namespace {
@@ -351,7 +352,7 @@ void check(const json& step, const Outcome& outcome) {
 
 TEST(Conformance, AllFiles) {
   std::set<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(kSource + "/tests/conformance")) {
+  for (const auto& entry : std::filesystem::directory_iterator(quire::test::source_path("tests/conformance"))) {
     if (entry.path().extension() == ".json") paths.insert(entry.path());
   }
   int n_cases = 0;
@@ -360,7 +361,8 @@ TEST(Conformance, AllFiles) {
     quire::RuntimeOptions options;
     options.n_threads = 1;
     auto runtime = quire::Runtime::create(options).value();
-    const auto model = quire::Model::load(runtime, kSource + "/" + file.at("model").get<std::string>()).value();
+    const auto model =
+        quire::Model::load(runtime, quire::test::source_path(file.at("model").get<std::string>())).value();
     for (const json& described : file.at("cases")) {
       ++n_cases;
       Case one(model);

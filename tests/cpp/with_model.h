@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "quire/quire.hpp"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace quire_cpp {
 
-inline const std::string kSource = QUIRE_SOURCE_DIR;
-inline const std::string kModel = kSource + "/tests/golden/models/text_256";
-inline const std::string kAdapters = kSource + "/tests/golden/adapters";
+inline const std::string kModel = quire::test::source_path("tests/golden/models/text_256");
+inline const std::string kAdapters = quire::test::source_path("tests/golden/adapters");
 
 // n ids that are no control tokens.
 inline std::vector<int32_t> some_ids(int n) {

@@ -6,6 +6,7 @@
 
 #include "tests/abi/harness.h"
 #include "tests/fault/bpe_models.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace quire::test {
@@ -104,7 +105,7 @@ TEST_P(AllocatorFault, PrefillAndDecode) {
 
 // An adapter's loading, and a session's first pass with it; the model goes on.
 TEST_P(AllocatorFault, Adapter) {
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/everything";
+  const std::string path = source_path("tests/golden/adapters/everything");
   std::vector<int32_t> expected;
   int64_t n = 0, n_failed_loads = 0, n_failed_sessions = 0, n_failed_runs = 0;
   for (bool failed = true; failed;) {

@@ -17,6 +17,7 @@
 
 #include "tests/abi/harness.h"
 #include "tests/fault/model_copy.h"
+#include "tests/source_path.h"
 
 namespace {
 
@@ -53,7 +54,7 @@ namespace fs = std::filesystem;
 
 constexpr int32_t kVocab = 64;
 const std::string kWeights = "model.safetensors";
-const std::string kAdapter = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/attention";
+const std::string kAdapter = source_path("tests/golden/adapters/attention");
 
 // Lets `hook` see each read of a file while it lives.
 class Reads {
@@ -189,7 +190,7 @@ TEST(LoadingBesideSessions, TheRuntimesThreadsReadNoFile) {
   });
   load_model(runtime.get(), "mqa_yarn_sharded");
   const quire_adapter_source merge{kAdapter.data(), kAdapter.size(), 1};
-  const std::string beacons = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/beacon/plugin";
+  const std::string beacons = source_path("tests/golden/beacon/plugin");
   Load load;
   load.options.merge = &merge;
   load.options.n_merge = 1;

@@ -20,6 +20,7 @@
 #include "lib/tokenizer/tokenizer.h"
 #include "lib/tokenizer/tokenizer_json.h"
 #include "tests/fault/failing_new.h"
+#include "tests/source_path.h"
 
 namespace quire {
 namespace {
@@ -64,7 +65,9 @@ void fail_everywhere(const Case& c, End expected, int64_t most = kNever) {
   EXPECT_GT(n_failed, 0);
 }
 
-std::string file(const std::string& name) { return read_text_file(QUIRE_SOURCE_DIR "/tests/" + name, 1 << 20).value(); }
+std::string file(const std::string& name) {
+  return read_text_file(test::source_path("tests/" + name), 1 << 20).value();
+}
 
 constexpr char kAdapter[] = R"({"peft_type": "LORA", "r": 4, "lora_alpha": 6.5, "target_modules": ["q_proj", "o_proj"],
   "modules_to_save": ["lm_head"], "rank_pattern": {"layers.0.self_attn.q_proj": 8}, "layers_to_transform": [0, 1],

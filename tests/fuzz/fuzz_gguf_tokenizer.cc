@@ -7,6 +7,7 @@
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "tests/fuzz/check_tokenizer.h"
+#include "tests/source_path.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ GgufHeader byte_level() {
 
 GgufHeader sentencepiece() {
   const auto model = parse_sentencepiece_model(
-      read_text_file(QUIRE_SOURCE_DIR "/tests/data/tokenizers/bpe_bytes.model", 1 << 20).value());
+      read_text_file(quire::test::source_path("tests/data/tokenizers/bpe_bytes.model"), 1 << 20).value());
   GgufValue::Strings tokens;
   GgufValue::Numbers scores;
   GgufValue::Integers types;

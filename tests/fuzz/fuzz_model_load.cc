@@ -14,6 +14,7 @@
 #include "quire/quire.h"
 #include "tests/fuzz/require.h"
 #include "tests/gguf_model.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace {
@@ -257,7 +258,8 @@ std::string make_directory(Input& in) {
   const std::string path = file("directory");
   if (fs::create_directory(path)) {
     for (const char* name : {"config.json", "model.safetensors"}) {
-      fs::create_symlink(fs::path(QUIRE_SOURCE_DIR "/tests/golden/models/short_128") / name, fs::path(path) / name);
+      fs::create_symlink(fs::path(quire::test::source_path("tests/golden/models/short_128")) / name,
+                         fs::path(path) / name);
     }
   }
   constexpr const char* kBehaviors[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};

@@ -10,6 +10,7 @@
 
 #include "quire/quire.h"
 #include "tests/fuzz/require.h"
+#include "tests/source_path.h"
 
 namespace {
 
@@ -43,9 +44,9 @@ quire_model* model() {
     options.n_threads = 1;
     quire_runtime* runtime = nullptr;
     quire_model* loaded = nullptr;
-    constexpr std::string_view kPath = QUIRE_SOURCE_DIR "/tests/golden/models/short_128";
+    const std::string path = quire::test::source_path("tests/golden/models/short_128");
     FUZZ_REQUIRE(quire_runtime_create(&options, &runtime, nullptr) == QUIRE_OK);
-    FUZZ_REQUIRE(quire_model_load(runtime, kPath.data(), kPath.size(), nullptr, &loaded, nullptr) == QUIRE_OK);
+    FUZZ_REQUIRE(quire_model_load(runtime, path.data(), path.size(), nullptr, &loaded, nullptr) == QUIRE_OK);
     quire_runtime_release(runtime);  // the model keeps it
     return loaded;
   }();

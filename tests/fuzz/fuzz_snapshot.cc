@@ -16,6 +16,7 @@
 #include "lib/support/content_hash.h"
 #include "quire/quire.h"
 #include "tests/fuzz/require.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace {
@@ -195,7 +196,7 @@ struct World {
     quire_runtime_options_init(&options, sizeof options);
     options.n_threads = 1;
     FUZZ_REQUIRE(quire_runtime_create(&options, &runtime, nullptr) == QUIRE_OK);
-    const std::string directory = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+    const std::string directory = quire::test::source_path("tests/golden/models/text_256");
     FUZZ_REQUIRE(quire_model_load(runtime, directory.data(), directory.size(), nullptr, &model, nullptr) == QUIRE_OK);
     for (const char* strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=3)", "streaming_llm(recent=20)"}) {
       snapshots.push_back(make(strategy));

@@ -10,6 +10,7 @@
 #include "lib/tokenizer/detokenizer.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "tests/fuzz/require.h"
+#include "tests/source_path.h"
 #include "tests/unit/tokenizer/naive_split.h"
 
 namespace {
@@ -20,7 +21,7 @@ constexpr int32_t kFirstAdded = 480, kMostTokens = 100, kVocabSize = kFirstAdded
 
 const std::string& model_bytes() {
   static const std::string kBytes =
-      read_text_file(QUIRE_SOURCE_DIR "/tests/data/tokenizers/bpe_bytes.model", 1 << 20).value();
+      read_text_file(quire::test::source_path("tests/data/tokenizers/bpe_bytes.model"), 1 << 20).value();
   return kBytes;
 }
 

@@ -6,6 +6,7 @@
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/check_tokenizer.h"
+#include "tests/source_path.h"
 
 namespace {
 
@@ -15,7 +16,7 @@ using namespace quire;
 constexpr int32_t kVocabSize = 600;
 
 json file(const char* name) {
-  const std::string path = std::string(QUIRE_SOURCE_DIR "/tests/data/tokenizers/") + name;
+  const std::string path = quire::test::source_path("tests/data/tokenizers/" + std::string(name));
   return json::parse(read_text_file(path, 1 << 20).value());
 }
 

@@ -6,6 +6,7 @@
 #include "lib/support/utf8.h"
 #include "lib/tokenizer/detokenizer.h"
 #include "tests/fuzz/require.h"
+#include "tests/source_path.h"
 
 namespace {
 
@@ -15,7 +16,7 @@ constexpr int32_t kVocabSize = 500;
 
 const std::string& model_bytes() {
   static const std::string kBytes =
-      read_text_file(QUIRE_SOURCE_DIR "/tests/data/tokenizers/bpe_bytes.model", 1 << 20).value();
+      read_text_file(quire::test::source_path("tests/data/tokenizers/bpe_bytes.model"), 1 << 20).value();
   return kBytes;
 }
 

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "lib/format/safetensors.h"
+#include "tests/source_path.h"
 
 namespace quire::golden {
 
-inline const std::string kFolder = QUIRE_SOURCE_DIR "/tests/golden/";
+inline const std::string kFolder = test::source_path("tests/golden/");
 
 // What is known of the logits at each position of one prompt.
 struct Expected {

@@ -14,6 +14,7 @@
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/source_path.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -270,8 +271,8 @@ TEST(GraphsOfQuantisedWeights, HaveStepsOfSeveralRows) {
   ModelLoadOptions loading;
   loading.device = "cpu";  // of which wrap_backend makes the test's
   loading.weight_type = static_cast<int32_t>(ElementType::kQ8_0);
-  const auto device = take(load_model(make_runtime(std::move(options)),
-                                      std::string(QUIRE_SOURCE_DIR) + "/examples/embedded_model/model", loading));
+  const auto device =
+      take(load_model(make_runtime(std::move(options)), source_path("examples/embedded_model/model"), loading));
   const auto session = make_session(device, with_strategy("full(kv_chunk=128)"));
   constexpr int64_t kSteps = 8, kRows = cuda::kFewRows + 4;
   const int64_t before = device_use().n_graph_launches;

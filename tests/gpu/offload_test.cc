@@ -18,6 +18,7 @@
 #include "tests/gpu/emulation/block.h"
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/gpu/test_device.h"
+#include "tests/source_path.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
@@ -31,7 +32,7 @@ const char* const kStrategies[] = {"full(kv_chunk=16)", "dca(kv_chunk=16)", "lon
                                    "dca_topk(chunk=16, chunks=6, sticky=2, kv_chunk=16, one_in=6)",
                                    "beacon(ratio=4, kv_chunk=16)"};
 
-std::string path_of(const std::string& name) { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name; }
+std::string path_of(const std::string& name) { return source_path("tests/golden/models/" + name); }
 
 std::shared_ptr<Runtime> make_runtime_with_gpu(RuntimeOptions options) {
   emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 1});
@@ -48,7 +49,7 @@ std::shared_ptr<Model> load_on(const std::shared_ptr<Runtime>& runtime, const st
   ModelLoadOptions loading;
   loading.device = device;
   if (name == kWithBeacons) {
-    loading.beacon_directory = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/beacon/plugin";
+    loading.beacon_directory = source_path("tests/golden/beacon/plugin");
     return take(load_model(runtime, path_of("text_256"), loading));
   }
   return take(load_model(runtime, path_of(name), loading));

@@ -9,6 +9,7 @@
 
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/model/watched_backend.h"
 #include "tests/unit/session/sampler_step.h"
@@ -480,7 +481,7 @@ TEST_F(EmulatedDeviceSampling, LogitsThatAreNotFiniteFailTheBlock) {
   // Of an adapter whose scale is beyond all numbers.
   const auto device = with_ranks();
   SessionOptions options = options_for();
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/everything";
+  const std::string path = source_path("tests/golden/adapters/everything");
   options.adapters = {{take(load_adapter(device, path)), 1e38}};
   const auto session = make_session(device, options);
   expect_ok(session->feed_tokens(random_tokens(*device, 5)));

@@ -18,6 +18,7 @@
 
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/emulated_device.h"
+#include "tests/source_path.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 
@@ -352,7 +353,7 @@ TEST_F(DeviceSessions, AdaptersActAsOnTheCpu) {
   for (const auto& [name, scale] : {std::pair{"attention", 1.0}, {"everything", 0.1}}) {
     Logits logits[2];
     for (const auto& model : {cpu, device}) {
-      const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/" + name;
+      const std::string path = source_path("tests/golden/adapters/") + name;
       SessionOptions options = options_for("full");
       options.adapters = {{take(load_adapter(model, path)), scale}};
       logits[model == cpu ? 0 : 1] = read_on(make_session(model, options), tokens, 3);
@@ -377,7 +378,7 @@ TEST_F(EmulatedDeviceSessions, MultiplyByCublas) {
       SessionOptions options = options_for("full");
       options.prefill_block = 91;  // more than the plugin's own product multiplies at once
       if (*adapter != 0) {
-        const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/" + adapter;
+        const std::string path = source_path("tests/golden/adapters/") + adapter;
         options.adapters = {{take(load_adapter(model, path)), 1.0}};
       }
       logits[model == cpu ? 0 : 1] = read_on(make_session(model, options), tokens, 3);
@@ -576,7 +577,7 @@ TEST_F(DeviceSessions, CancelledStreamsEnd) {
 // Memory that cannot be had while a model is loaded: an error, and all that was allocated is given back.
 TEST_F(EmulatedDeviceSessions, WhereTheModelDoesNotFitAutoTakesTheCpu) {
   static const cuda::Plugin plugin{.api = &emulation::device_api(), .n_devices = 1, .obstacle = {}, .path = {}};
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+  const std::string path = source_path("tests/golden/models/short_128");
   const auto load_on = [&](const char* device, int64_t fault) {
     RuntimeOptions options;
     options.n_threads = 1;
@@ -611,7 +612,7 @@ TEST_F(EmulatedDeviceSessions, SayWhyCublasIsNotUsed) {
     options.log = Log([](void* all, int32_t, const char* line,
                          size_t length) { static_cast<std::string*>(all)->append(line, length); },
                       &warnings, LogLevel::kWarning);
-    const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+    const std::string path = source_path("tests/golden/models/short_128");
     const auto model = take(load_model(make_runtime(std::move(options)), path, {}));
     const std::string why =
         "it reads long texts more slowly than with cuBLASLt, which cannot be used: libcublasLt.so.13: no such file";
@@ -642,8 +643,8 @@ TEST_F(EmulatedDeviceSessions, FailedLoadsGiveEverythingBack) {
     options.wrap_backend = on_test_device();
     ModelLoadOptions loading;
     loading.device = "cpu";
-    const auto model = load_model(make_runtime(std::move(options)),
-                                  std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", loading);
+    const auto model =
+        load_model(make_runtime(std::move(options)), source_path("tests/golden/models/short_128"), loading);
     emulation::set_device_faults({});
     if (model.ok()) continue;
     ++n_failed;

@@ -7,12 +7,13 @@
 
 #include "lib/chat/chat_format.h"
 #include "lib/support/os_file.h"
+#include "tests/source_path.h"
 
 namespace quire::test {
 
 inline const nlohmann::json& chat_golden() {
   static const auto kGolden =
-      nlohmann::json::parse(read_text_file(QUIRE_SOURCE_DIR "/tests/unit/chat/golden.json", 1 << 20).value());
+      nlohmann::json::parse(read_text_file(source_path("tests/unit/chat/golden.json"), 1 << 20).value());
   return kGolden;
 }
 

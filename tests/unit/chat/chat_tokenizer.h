@@ -8,6 +8,7 @@
 
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/model_tokenizer.h"
+#include "tests/source_path.h"
 #include "tests/unit/tokenizer/model_file.h"
 
 namespace quire::test {
@@ -24,7 +25,7 @@ inline std::shared_ptr<const ModelTokenizer> chat_tokenizer(
     const std::vector<std::string>& tokens = control_tokens(), PieceType type = PieceType::kControl,
     Result<std::string> chat_template = Status(Code::kNotFound, "no chat template")) {
   const std::string bytes =
-      read_text_file(QUIRE_SOURCE_DIR "/tests/golden/models/text_256/tokenizer.model", 1 << 20).value();
+      read_text_file(source_path("tests/golden/models/text_256/tokenizer.model"), 1 << 20).value();
   SentencePieceModel model = parse_sentencepiece_model(bytes).value();
   model.remove_extra_whitespaces = false;  // as in Llama's model
   const size_t first = model.pieces.size() - tokens.size();

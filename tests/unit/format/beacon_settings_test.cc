@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/format/json.h"
+#include "tests/source_path.h"
 
 namespace quire {
 namespace {
@@ -121,7 +122,7 @@ TEST(BeaconSettings, WrongValuesAreRefusedByKey) {
 }
 
 TEST(BeaconSettings, APlugInIsADirectoryWithThem) {
-  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+  const std::string golden = test::source_path("tests/golden/");
   EXPECT_EQ(load_beacon_settings(golden + "beacon/plugin")->window, 32);
   EXPECT_EQ(load_beacon_settings(golden + "models/text_256").status().code(), Code::kBadFile);
   EXPECT_EQ(load_beacon_settings(golden + "nothing").status().code(), Code::kNotFound);

@@ -10,6 +10,7 @@
 #include "lib/format/json.h"
 #include "lib/support/utf8.h"
 #include "tests/seed.h"
+#include "tests/source_path.h"
 
 namespace quire {
 namespace {
@@ -66,7 +67,7 @@ std::vector<std::string> corpus() {
   for (const char* target :
        {"fuzz_adapter_config", "fuzz_model_config", "fuzz_safetensors_header", "fuzz_shard_index"}) {
     std::vector<std::filesystem::path> paths;
-    const std::string folder = QUIRE_SOURCE_DIR "/tests/fuzz/corpus/" + std::string(target);
+    const std::string folder = test::source_path("tests/fuzz/corpus/") + std::string(target);
     for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
     for (const auto& path : paths) {

@@ -7,13 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 
 namespace quire::test {
 
 class BeaconDirectory : public TemporaryFolder {
  public:
-  static std::string golden(const std::string& name) { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/" + name; }
+  static std::string golden(const std::string& name) { return source_path("tests/golden/" + name); }
   static std::string model() { return golden("models/text_256"); }
   static std::string plugin() { return golden("beacon/plugin"); }
 

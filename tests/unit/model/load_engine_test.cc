@@ -10,12 +10,13 @@
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/model/adapter.h"
 #include "lib/model/model_loader.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/watched_backend.h"
 
 namespace quire {
 namespace {
 
-const std::string kGolden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+const std::string kGolden = test::source_path("tests/golden/");
 
 // Works at the last moment that is allowed: when the next work comes, or nothing more.
 class LateEngine final : public LoadEngine {

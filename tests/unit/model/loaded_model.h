@@ -14,10 +14,11 @@
 #include "lib/model/forward_pass.h"
 #include "lib/model/model_loader.h"
 #include "lib/model/strategy_context.h"
+#include "tests/source_path.h"
 
 namespace quire::test {
 
-inline const std::string kModels = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/";
+inline const std::string kModels = source_path("tests/golden/models/");
 
 inline std::vector<std::string> model_names() {
   std::vector<std::string> names;

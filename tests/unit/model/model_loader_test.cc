@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "lib/model/quantize_model.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/loaded_model.h"
 #include "tests/unit/model/temporary_folder.h"
 
@@ -116,7 +117,7 @@ TEST(ModelLoader, QuantizesProjections) {
     EXPECT_TRUE(quantize_model({from, to, recipe, &pool, nullptr, {}}).ok());
     return to;
   };
-  const std::string directory = std::string(QUIRE_SOURCE_DIR) + "/examples/embedded_model/model";
+  const std::string directory = test::source_path("examples/embedded_model/model");
   const std::string file = write(directory, "f32");
   Loaded f32(directory);
   const auto exact = f32.logits();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/seed.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/beacon_directory.h"
 #include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/loaded_model.h"
@@ -227,7 +228,7 @@ TEST_F(PackedWeightsTest, ACancelEndsTheLoadAndLeavesNoFile) {
 
 TEST_F(PackedWeightsTest, MergedModelsAreNotKept) {
   ModelLoader::Options o = options();
-  o.merge.push_back({std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/attention", 1.0});
+  o.merge.push_back({test::source_path("tests/golden/adapters/attention"), 1.0});
   Loaded merged(kModels + "text_256", o);
   ASSERT_TRUE(merged.status().ok()) << merged.status().message();
   EXPECT_EQ(merged.packed_file().status().code(), Code::kUnsupported);

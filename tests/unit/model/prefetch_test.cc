@@ -12,6 +12,7 @@
 #include "lib/model/forward_pass.h"
 #include "lib/model/model_loader.h"
 #include "lib/model/strategy_context.h"
+#include "tests/source_path.h"
 #include "tests/unit/kv/held_tier.h"
 
 namespace quire::test {
@@ -22,7 +23,7 @@ constexpr int64_t kTokens = 160, kBlock = 16;
 class Prefetching : public testing::TestWithParam<const char*> {
  protected:
   Prefetching() {
-    auto loaded = ModelLoader(*backend_, std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", {}).load();
+    auto loaded = ModelLoader(*backend_, source_path("tests/golden/models/short_128"), {}).load();
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model_ = std::move(*loaded);
     auto strategy = make_strategy(GetParam(), strategy_context(model_->config(), {}));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lib/format/safetensors.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/adapter_directory.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kAdapters = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/adapters/";
+const std::string kAdapters = source_path("tests/golden/adapters/");
 constexpr const char* kModel = "text_256";
 
 using Loaded = std::shared_ptr<const LoadedAdapter>;
@@ -27,8 +28,7 @@ std::shared_ptr<Model> load_merged(std::vector<AdapterSource> merge, const std::
   runtime.n_threads = 2;
   ModelLoadOptions options;
   options.merge = std::move(merge);
-  return take(
-      load_model(make_runtime(runtime), std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + model, options));
+  return take(load_model(make_runtime(runtime), source_path("tests/golden/models/" + model), options));
 }
 
 SessionOptions with_adapters(std::vector<SessionAdapter> adapters, const std::string& strategy = "full") {
@@ -190,8 +190,7 @@ TEST(Adapters, ACopyOfATiedHeadIsNotKept) {
   const std::string name = "gqa_llama3_tied";
   const auto model = load(name);
   const ModelConfig& config = model->llama->config();
-  const auto files = take(
-      open_safetensors(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, TensorFiles::Access::kRead));
+  const auto files = take(open_safetensors(source_path("tests/golden/models/" + name), TensorFiles::Access::kRead));
   const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
   const auto view = take(files->view("model.embed_tokens.weight", shape));
   ASSERT_EQ(view.type, ElementType::kF32);
@@ -336,7 +335,7 @@ TEST(Adapters, TheFingerprintNamesWhatKeysDependOn) {
 TEST(Adapters, TheFingerprintSeesEveryWeight) {
   namespace fs = std::filesystem;
   const AdapterDirectory copy;
-  fs::copy(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + kModel, copy.path(),
+  fs::copy(source_path("tests/golden/models/") + kModel, copy.path(),
            fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   const auto print = [&](bool map) {
     RuntimeOptions runtime;

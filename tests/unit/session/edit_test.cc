@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/session/describe_snapshot.h"
+#include "tests/source_path.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
@@ -223,7 +224,7 @@ std::shared_ptr<Model> one_layer(RuntimeOptions options = {}) {
   static const TemporaryFolder folder;
   const std::filesystem::path path = folder.file("one_layer");
   if (!std::filesystem::exists(path)) {
-    std::filesystem::copy(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128", path);
+    std::filesystem::copy(source_path("tests/golden/models/short_128"), path);
     std::ifstream in(path / "config.json");
     auto config = nlohmann::json::parse(in);
     in.close();

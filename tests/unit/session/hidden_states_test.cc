@@ -4,6 +4,7 @@
 
 #include "lib/format/safetensors.h"
 #include "lib/support/element.h"
+#include "tests/source_path.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -23,8 +24,7 @@ Logits hidden_states(const Session& session, int64_t first, int64_t n) {
 
 // The model's lm_head from its files: [vocab_size][hidden_size].
 std::vector<double> lm_head(const std::string& name, int64_t vocab, int64_t hidden) {
-  const auto files = take(
-      open_safetensors(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name, TensorFiles::Access::kRead));
+  const auto files = take(open_safetensors(source_path("tests/golden/models/" + name), TensorFiles::Access::kRead));
   const int64_t shape[] = {vocab, hidden};
   const bool tied = !files->tensors().contains("lm_head.weight");
   const std::string tensor = tied ? "model.embed_tokens.weight" : "lm_head.weight";

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/model/memory_plan.h"
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -17,7 +18,7 @@ class BeaconPlan : public testing::Test {
  protected:
   MemoryRequest request(const std::string& strategy, int64_t n_tokens, int64_t block) const {
     MemoryRequest request;
-    const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+    const std::string golden = source_path("tests/golden/");
     request.path = golden + "models/text_256";
     request.beacon_directory = golden + "beacon/plugin";
     request.strategy = strategy;
@@ -111,7 +112,7 @@ TEST_F(BeaconPlan, OfAnyLengthIsMadeAtOnce) {
 MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens,
                    const std::string& strategy = "full(kv_chunk=16)") {
   MemoryRequest request;
-  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  request.path = source_path("tests/golden/models/" + name);
   request.strategy = strategy;
   request.n_tokens = n_tokens;
   return take(plan_memory(model.llama->backend(), request));
@@ -133,7 +134,7 @@ TEST(ModelPlan, CountsTheBlockThatHoldsMost) {
       for (const bool narrows : {false, true}) {
         SCOPED_TRACE(strategy + " in blocks of " + std::to_string(block) + (narrows ? ", old text in int8" : ""));
         MemoryRequest request;
-        request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+        request.path = source_path("tests/golden/models/text_256");
         request.strategy = strategy;
         request.n_tokens = 566;
         request.prefill_block = block;
@@ -154,7 +155,7 @@ TEST(ModelPlan, CountsTheBlockThatHoldsMost) {
 TEST(ModelPlan, CountsThePlacesInLowerTiers) {
   const auto model = load("text_256");
   MemoryRequest request;
-  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+  request.path = source_path("tests/golden/models/text_256");
   request.strategy = "full(kv_chunk=16)";
   request.n_tokens = 250;
   const auto plan = [&] { return plan_memory(model->llama->backend(), request); };
@@ -201,7 +202,7 @@ TEST(ModelPlan, CountsThePlacesInLowerTiers) {
 TEST(ModelPlan, CountsTheBlockThatNeedsMostAtOnce) {
   const auto model = load("text_256");
   MemoryRequest request;
-  request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256";
+  request.path = source_path("tests/golden/models/text_256");
   request.strategy = "dca(kv_chunk=16)";
   request.n_tokens = 374;
   request.prefill_block = 256;
@@ -228,7 +229,7 @@ TEST(ModelPlan, CountsTheStagingBufferOfTheLargerRecords) {
   const TemporaryFolder folder;
   MemoryRequest request;
   request.path = folder.file("small_heads");
-  std::filesystem::copy(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/text_256", request.path);
+  std::filesystem::copy(source_path("tests/golden/models/text_256"), request.path);
   auto config = nlohmann::json::parse(std::ifstream(request.path + "/config.json"));
   config.update(
       {{"num_attention_heads", 16}, {"num_key_value_heads", 8}, {"head_dim", 6}});  // tensors of the same shapes

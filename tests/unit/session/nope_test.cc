@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/source_path.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -17,7 +18,7 @@ namespace {
 class Nope : public testing::Test {
  protected:
   std::shared_ptr<Model> load_with(const std::vector<int>& no_rope_layers) {
-    const std::string source = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/smollm3_yarn";
+    const std::string source = source_path("tests/golden/models/smollm3_yarn");
     std::filesystem::copy(source, folder_.path());
     std::ifstream in(source + "/config.json");
     auto config = nlohmann::json::parse(in);

@@ -6,6 +6,7 @@
 
 #include "lib/model/memory_plan.h"
 #include "lib/session/describe_snapshot.h"
+#include "tests/source_path.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
@@ -204,7 +205,7 @@ TEST(OldTextMemory, IsWhatThePlanSays) {
       expect_ok(run(session).status);
       const SessionStats now = stats(*session);
       MemoryRequest request;
-      request.path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128";
+      request.path = source_path("tests/golden/models/short_128");
       request.strategy = options.strategy;
       request.old_text = options.old_text;
       request.n_tokens = n;
@@ -281,7 +282,7 @@ TEST(OldTextSnapshots, OfOtherTypesAreRefusedByTheField) {
 // tests/golden/snapshots/version_2.quire: random_tokens(150), three generated ones, and random_tokens(5, seed 2)
 // pending.
 TEST(OldTextSnapshots, OfVersion2StayReadable) {
-  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/snapshots/version_2.quire";
+  const std::string golden = source_path("tests/golden/snapshots/version_2.quire");
   const SessionOptions options = with_old("longheads(chunk=16, chunks=5)", 0);
   const auto model = load("short_128");
   if (const char* out = std::getenv("QUIRE_WRITE_GOLDEN_SNAPSHOT")) {

@@ -2,6 +2,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/source_path.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -15,7 +16,7 @@ class Overlap : public testing::Test {
     options.wrap_backend = [slow = slow_](auto real) { return create_slow_backend(std::move(real), slow); };
     runtime_ = make_runtime(std::move(options));
   }
-  static std::string path() { return std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/short_128"; }
+  static std::string path() { return source_path("tests/golden/models/short_128"); }
   std::shared_ptr<Model> load_another() { return take(load_model(runtime_, path(), {})); }
 
   // A session with a few tokens to read, on a model whose pass has its queue.

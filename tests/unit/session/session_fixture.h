@@ -16,6 +16,7 @@
 
 #include "lib/session/session.h"
 #include "lib/session/stream.h"
+#include "tests/source_path.h"
 #include "tests/unit/backend/deferred_backend.h"
 
 namespace quire::test {
@@ -45,7 +46,7 @@ inline std::shared_ptr<Runtime> make_runtime(RuntimeOptions options) {
 
 inline std::shared_ptr<Model> load(const std::string& name, RuntimeOptions options) {
   auto runtime = make_runtime(std::move(options));
-  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/";
+  const std::string golden = source_path("tests/golden/");
   ModelLoadOptions loading;
   loading.device = "cpu";  // or what wrap_backend makes of it, not a GPU that the machine may have
   if (name != kWithBeacons) return take(load_model(runtime, golden + "models/" + name, loading));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/session/describe_snapshot.h"
+#include "tests/source_path.h"
 #include "tests/unit/chat/chat_tokenizer.h"
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/file_bytes.h"
@@ -184,7 +185,7 @@ class SnapshotFiles : public testing::Test {
 // tests/golden/snapshots has a file of each version: random_tokens(90) under options(), three generated tokens, and
 // random_tokens(5, seed 2) pending.
 TEST_F(SnapshotFiles, OfEarlierVersionsStayReadable) {
-  const std::string golden = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/snapshots/version_1.quire";
+  const std::string golden = source_path("tests/golden/snapshots/version_1.quire");
   if (const char* out = std::getenv("QUIRE_WRITE_GOLDEN_SNAPSHOT")) {
     const auto session = make(90);
     expect_ok(run(session, generating(3)).status);

@@ -15,6 +15,7 @@
 
 #include "lib/support/element.h"
 #include "tests/seed.h"
+#include "tests/source_path.h"
 
 namespace quire {
 namespace {
@@ -33,7 +34,7 @@ std::vector<uint8_t> from_hex(const std::string& text) {
 }
 
 TEST(Dequantize, EqualsTheGgufPackageBitForBit) {
-  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/data/quantization/blocks.txt");
+  std::ifstream file(test::source_path("tests/data/quantization/blocks.txt"));
   std::map<std::string, int> seen;
   for (std::string name, block, values; file >> name >> block >> values; ++seen[name]) {
     const auto* type = std::find_if(std::begin(kQuantized), std::end(kQuantized),

@@ -8,6 +8,7 @@
 
 #include "lib/tokenizer/special_splitter.h"
 #include "lib/tokenizer/tokenizer_json.h"
+#include "tests/source_path.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
 namespace {
@@ -60,7 +61,7 @@ Peak encode(const Tokenizer& tokenizer, const std::string& text, const EncodeOpt
 // where they begin), and one part's work.
 TEST(EncodeMemory, TheIdsAndOnePartOfTheText) {
   const std::string words =
-      read_text_file(QUIRE_SOURCE_DIR "/examples/embedded_model/heldout.txt", 1 << 20).value().substr(0, 250'000);
+      read_text_file(test::source_path("examples/embedded_model/heldout.txt"), 1 << 20).value().substr(0, 250'000);
   std::string text;
   for (int i = 0; i < 20; ++i) text += words;
   const auto tokenizer = test_tokenizer("bpe_bytes", "", R"({"<|x|>": 900})");
@@ -74,7 +75,7 @@ TEST(EncodeMemory, TheIdsAndOnePartOfTheText) {
 // which the normalized form is in memory.
 TEST(EncodeMemory, BpeOfTokenizerJson) {
   const std::string words =
-      read_text_file(QUIRE_SOURCE_DIR "/examples/embedded_model/heldout.txt", 1 << 20).value().substr(0, 250'000);
+      read_text_file(test::source_path("examples/embedded_model/heldout.txt"), 1 << 20).value().substr(0, 250'000);
   std::string text;
   for (int i = 0; i < 2; ++i) text += words;
   const auto bytes = make_json_tokenizer(tokenizer_file("byte_level.json"), "", 600);

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "lib/support/utf8.h"
+#include "tests/source_path.h"
 #include "tests/unit/tokenizer/model_file.h"
 #include "tests/unit/tokenizer/tokenizer_data.h"
 
@@ -185,9 +186,8 @@ std::vector<Named> models() {
   for (const char* name : {"unigram", "unigram_bytes_no_prefix"}) {
     models.push_back({name, tokenizer_file(std::string(name) + ".model"), false});
   }
-  for (const char* path : {"/tests/golden/models/mha_default", "/examples/embedded_model/model"}) {
-    models.push_back(
-        {path, read_text_file(QUIRE_SOURCE_DIR + std::string(path) + "/tokenizer.model", 1 << 20).value()});
+  for (const char* path : {"tests/golden/models/mha_default", "examples/embedded_model/model"}) {
+    models.push_back({path, read_text_file(test::source_path(path) + "/tokenizer.model", 1 << 20).value()});
   }
   return models;
 }

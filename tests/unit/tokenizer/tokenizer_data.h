@@ -9,11 +9,12 @@
 
 #include "lib/support/os_file.h"
 #include "lib/tokenizer/tokenizer.h"
+#include "tests/source_path.h"
 
 namespace quire {
 
 inline std::string tokenizer_file(const std::string& name) {
-  return read_text_file(QUIRE_SOURCE_DIR "/tests/data/tokenizers/" + name, 1 << 20).value();
+  return read_text_file(test::source_path("tests/data/tokenizers/" + name), 1 << 20).value();
 }
 
 inline const nlohmann::json& golden() {
