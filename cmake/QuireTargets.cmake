@@ -33,6 +33,11 @@ option(QUIRE_WERROR "Warnings of the C and C++ compilers are errors" ON)
 # No contraction of a*b+c to an FMA behind our back: results are fixed by the source (see kernels/cpu/kernels.h).
 target_compile_options(quire_settings INTERFACE -Wall -Wextra $<$<BOOL:${QUIRE_WERROR}>:-Werror> -ffp-contract=off -fvisibility=hidden
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+if(NOT QUIRE_COVERAGE)
+  # Sources are named from the root, in messages of tests and in debug information: an object that a compiler's cache has
+  # may be from another checkout.
+  target_compile_options(quire_settings INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   # Which mutex guards what: lib/support/mutex.h.
   target_compile_options(quire_settings INTERFACE -Wthread-safety)
@@ -100,9 +105,11 @@ function(quire_unity name)
 endfunction()
 
 # The root of the source tree, for tests and fuzz targets.
-add_library(quire_source_path STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/source_path.cc")
-target_link_libraries(quire_source_path PRIVATE quire_settings)
-target_compile_definitions(quire_source_path PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+if(QUIRE_TESTS OR QUIRE_FUZZ)
+  add_library(quire_source_path STATIC "${PROJECT_SOURCE_DIR}/tests/source_path.cc")
+  target_link_libraries(quire_source_path PRIVATE quire_settings)
+  target_compile_definitions(quire_source_path PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()
 
 # quire_test(NAME SOURCES ... [DEPENDS ...] [LABEL fast|slow] [TIMEOUT s] [COST s] [RANDOM] [OPTIMIZED]): a GoogleTest
 # program, one CTest test.

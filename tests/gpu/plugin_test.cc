@@ -9,6 +9,7 @@
 
 #include "lib/backend/cuda/cuda_plugin.h"
 #include "lib/support/os_library.h"
+#include "tests/source_path.h"
 
 namespace quire::cuda {
 namespace {
@@ -45,7 +46,7 @@ TEST(Plugin, OtherFilesAreRefusedByName) {
   const Plugin missing = open_with("/nowhere/libquire-cuda.so");
   EXPECT_EQ(missing.api, nullptr);
   EXPECT_THAT(missing.obstacle, HasSubstr("/nowhere/libquire-cuda.so"));
-  const Plugin text = open_with(__FILE__);
+  const Plugin text = open_with(test::source_path("tests/gpu/plugin_test.cc"));
   EXPECT_EQ(text.api, nullptr);
   EXPECT_THAT(text.obstacle, HasSubstr("plugin_test.cc"));
   const Plugin other = open_with("libm.so.6");
