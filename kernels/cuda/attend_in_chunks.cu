@@ -190,11 +190,17 @@ class ChunkAttention {
     }
   }
 
+  // The dimension of values that is the one at `place` of keys.
+  __device__ int channel_at(int place) const {
+    const int half = d_ / 2, turning = args_.rotary_dim / 2, second = place / half, a = place % half;
+    return a < turning ? second * turning + a : args_.rotary_dim + second * (half - turning) + a - turning;
+  }
   // weights_[j] becomes exp(the score of key j for the mean - the greatest one). Returns their sum.
   __device__ float weigh_for_mean() {
     QUIRE_UNROLL_BY(4) for (int j = warp_; j < l_; j += kWarps) {
       float score = 0;
-      for (int c = lane_; c < d_; c += kWarpSize) score = fmaf(shared_.mean[c], to_float(keys_[j * d_ + c]), score);
+      for (int c = lane_; c < d_; c += kWarpSize)
+        score = fmaf(shared_.mean[channel_at(c)], to_float(keys_[j * d_ + c]), score);
       score = warp_sum(score);
       if (lane_ == 0) weights_[j] = score * scale_;
     }

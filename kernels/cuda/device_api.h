@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 11;
+constexpr uint32_t kDeviceApiVersion = 12;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -113,6 +113,7 @@ struct DeviceApi {
   // ---- kernels (kernels.h, gather.h, matmul.h, attention.h, selection.h, rank_logits.h)
   decltype(&cuda::rms_norm) rms_norm = nullptr;
   decltype(&cuda::head_norm) head_norm = nullptr;
+  decltype(&cuda::scale_unrotated) scale_unrotated = nullptr;
   decltype(&cuda::swiglu) swiglu = nullptr;
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;

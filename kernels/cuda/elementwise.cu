@@ -59,6 +59,17 @@ __global__ void __launch_bounds__(kThreads) scale_rows_kernel(T* x, int64_t stri
   if (j < width) from_float(to_float(x[blockIdx.x * stride + j]) * by, x[blockIdx.x * stride + j]);
 }
 
+// A thread per element that is not rotated.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    scale_unrotated_kernel(T* x, int64_t stride, int64_t heads, int head_dim, int rotary_dim, float by) {
+  const int still = (head_dim - rotary_dim) / 2;  // of a half
+  const int64_t j = column();
+  if (j >= 2 * heads * still) return;
+  T& element = x[blockIdx.x * stride + j / still * (head_dim / 2) + rotary_dim / 2 + j % still];
+  from_float(to_float(element) * by, element);
+}
+
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const In* from, int64_t from_stride, int64_t width, Out* to, int64_t to_stride) {
@@ -124,6 +135,16 @@ int scale_rows(Stream stream, DeviceRows x, int64_t n, int64_t width, float by) 
   return with_type(x.type, [&](auto type) {
     return launch(scale_rows_kernel<decltype(type)>, grid_for(n, width), kThreads, 0, stream,
                   static_cast<decltype(type)*>(x.data), x.stride, width, by);
+  });
+}
+
+int scale_unrotated(Stream stream, DeviceRows x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim,
+                    float by) {
+  if (n == 0 || rotary_dim == head_dim) return 0;
+  return with_type(x.type, [&](auto type) {
+    return launch(scale_unrotated_kernel<decltype(type)>, grid_for(n, heads * (head_dim - rotary_dim)), kThreads, 0,
+                  stream, static_cast<decltype(type)*>(x.data), x.stride, heads, static_cast<int>(head_dim),
+                  static_cast<int>(rotary_dim), by);
   });
 }
 

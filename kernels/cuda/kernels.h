@@ -50,6 +50,11 @@ int copy_to_turn(Stream stream, DeviceRows from, int64_t n, int64_t width, Devic
 // x[r][j] *= by.
 int scale_rows(Stream stream, DeviceRows x, int64_t n, int64_t width, float by);
 
+// x[r][j] *= by for the dimensions j of each of `heads` consecutive heads that are not rotated: of each half of a head
+// those behind its first rotary_dim / 2.
+int scale_unrotated(Stream stream, DeviceRows x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim,
+                    float by);
+
 // to[r] = row, or to[r] += row if `add`. row: f32 [width].
 int write_row(Stream stream, const float* row, int64_t n, int64_t width, bool add, DeviceRows to);
 

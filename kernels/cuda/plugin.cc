@@ -212,6 +212,7 @@ constexpr DeviceApi kApi = {
     .destroy_graph = destroy_graph,
     .rms_norm = kSaid<&cuda::rms_norm>,
     .head_norm = kSaid<&cuda::head_norm>,
+    .scale_unrotated = kSaid<&cuda::scale_unrotated>,
     .swiglu = kSaid<&cuda::swiglu>,
     .embed = kSaid<&cuda::embed>,
     .copy_rows = kSaid<&cuda::copy_rows>,

@@ -37,13 +37,14 @@ int summarise_keys(Stream stream, const SummariseKeys& args);
 
 // The vector of a query head for a stored chunk (LongHeads, arXiv:2402.10685, Eq. 1-2): the mean over the chunk's
 // queries of their attention over the chunk, without a mask, attends to the chunk's keys, whose weighted sum is the
-// vector.
+// vector. Keys have the rotary_dim dimensions that turn first in each half, values have them at the beginning.
 struct AttendInChunks {
   KvShape shape{};
   const void* const* records = nullptr;
   const Turns* turns = nullptr;
   int n_query_heads = 0;
   float scale = 1;       // of the logits
+  int rotary_dim = 0;    // head_dim: all turn
   DeviceRows queries{};  // [n_chunks * shape.chunk][n_query_heads * head_dim], not rotated
   int64_t first_chunk = 0;
   int64_t n_chunks = 0;

@@ -129,6 +129,9 @@ class Backend {
   // The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
   virtual Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
                            int64_t head_dim) = 0;
+  // x *= by for the dimensions of each of `heads` consecutive heads of a row that are not rotated, in place: of each
+  // half of a head those behind its first rotary_dim / 2.
+  virtual Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) = 0;
   // y = x W^T + bias, added to y or not. bias: f32 [matrix.n] or nullptr.
   virtual Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write,
                         Rows y) = 0;
@@ -167,6 +170,7 @@ class Backend {
   virtual Status head(Exec exec, const HeadArgs& args);
   Status norm(Exec exec, const NormArgs& args);
   Status head_norm(Exec exec, const HeadNormArgs& args);
+  Status scale_unrotated(Exec exec, const UnrotatedScaleArgs& args);
   Status linear(Exec exec, const LinearArgs& args);
 
   // Bytes of working memory that operations hold beside their arguments. Asked while operations of other queues run.

@@ -29,6 +29,15 @@ Status Backend::head_norm(Exec exec, const HeadNormArgs& args) {
   return {};
 }
 
+Status Backend::scale_unrotated(Exec exec, const UnrotatedScaleArgs& args) {
+  int64_t row = 0;
+  for (const UnrotatedScaleArgs::Run& run : args.runs) {
+    if (run.by != 1) QUIRE_TRY(scale_unrotated(exec, args.x.at(row), run.n, args.shape, run.by));
+    row += run.n;
+  }
+  return {};
+}
+
 Status Backend::linear(Exec exec, const LinearArgs& args) {
   QUIRE_TRY(matmul(exec, args.x, args.n, *args.matrix, args.bias, args.write, args.y));
   for (const LinearArgs::LowRankTerm& term : args.low_rank) {
@@ -48,6 +57,7 @@ Status Backend::project_qkv(Exec exec, const PreparedStep& step, const ProjectQk
   QUIRE_TRY(linear(exec, args.qkv));
   QUIRE_TRY(head_norm(exec, args.query_norm));
   QUIRE_TRY(head_norm(exec, args.key_norm));
+  QUIRE_TRY(scale_unrotated(exec, args.query_scale));
   for (const StoreKvArgs& store : args.stores) QUIRE_TRY(store_kv(exec, step, store));
   return {};
 }

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "lib/backend/kv_records.h"
+#include "lib/plan/head_order.h"
 #include "lib/plan/plan.h"
 #include "lib/support/cancel.h"
 
@@ -132,6 +133,7 @@ struct RepresentArgs {
   int64_t n_chunks = 0;
   KvRecords records{};
   Representations out{};
+  HeadOrder order{};  // of keys beside values: for kAttention, which multiplies one by the other
 };
 
 // Chooses chunks for the queries of the plan's blocks that are `selected`.
@@ -230,6 +232,25 @@ struct HeadNormArgs {
   int64_t head_dim = 0;
 };
 
+// The heads of a row, and how many dimensions of each are rotated.
+struct HeadShape {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t rotary_dim = 0;
+};
+
+// What is not rotated of the queries in consecutive runs of rows is multiplied by a factor each
+// (Backend::scale_unrotated).
+struct UnrotatedScaleArgs {
+  struct Run {
+    int64_t n = 0;
+    float by = 1;
+  };
+  Rows x{};
+  std::span<const Run> runs{};  // none: nothing is done
+  HeadShape shape{};
+};
+
 // y = x W^T + bias, plus low-rank terms of some rows.
 struct LinearArgs {
   struct LowRankTerm {
@@ -252,13 +273,14 @@ struct LinearArgs {
 
 // ---- coarse operations: what a device may run as one
 
-// Normalises, projects to queries, keys and values, normalises the heads of queries and keys where the model does, and
-// stores the keys and values of the sequences.
+// Normalises, projects to queries, keys and values, normalises the heads of queries and keys where the model does,
+// scales what is not rotated of queries, and stores the keys and values of the sequences.
 struct ProjectQkvArgs {
   NormArgs norm{};
   LinearArgs qkv{};
   HeadNormArgs query_norm{};  // in qkv.y, and so the next
   HeadNormArgs key_norm{};
+  UnrotatedScaleArgs query_scale{};  // in qkv.y
   std::span<const StoreKvArgs> stores{};
 };
 

@@ -17,6 +17,13 @@
 
 namespace quire {
 
+// Small tensors with divisors of RoPE's frequencies, one per pair of a head's dimensions that turn: for every text, and
+// of longrope. Those that a model does not have are not there.
+constexpr char kGgufRopeFreqs[] = "rope_freqs.weight";
+constexpr char kGgufRopeFactorsLong[] = "rope_factors_long.weight";
+constexpr char kGgufRopeFactorsShort[] = "rope_factors_short.weight";
+using GgufRopeTensors = std::map<std::string, std::vector<float>, std::less<>>;
+
 // A value of the metadata. Integers of every width, and truth values in arrays, are int64_t; floats are double, and so
 // is a single integer beyond int64_t, as a hash may be: no key that is asked for as an integer is as large.
 class GgufValue {

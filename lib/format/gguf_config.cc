@@ -28,6 +28,9 @@ struct Architecture {
   bool has_window = false;
   bool needs_qk_norm = false;
   int nope_interval = 0;  // every so many-th layer is without RoPE; no key says so. 0: none is
+  bool fused_projections = false;
+  bool partial_rotary = false;  // rope.dimension_count may be less than a head's dimensions
+  bool has_longrope = false;    // tensors of factors may be there
 };
 
 constexpr Architecture kArchitectures[] = {
@@ -36,7 +39,13 @@ constexpr Architecture kArchitectures[] = {
     {.name = "mistral3", .hugging_face = "MistralForCausalLM", .has_window = true},
     {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM"},
     {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .needs_qk_norm = true},
-    {.name = "smollm3", .hugging_face = "SmolLM3ForCausalLM", .nope_interval = 4}};
+    {.name = "smollm3", .hugging_face = "SmolLM3ForCausalLM", .nope_interval = 4},
+    {.name = "phi3",
+     .hugging_face = "Phi3ForCausalLM",
+     .has_window = true,
+     .fused_projections = true,
+     .partial_rotary = true,
+     .has_longrope = true}};
 
 // Texts of tokens that end what is generated, whether or not a key names them.
 constexpr std::string_view kEnds[] = {"<|eot_id|>",
@@ -124,8 +133,8 @@ class Metadata {
 
 class Reader {
  public:
-  Reader(const GgufHeader& header, std::span<const float> rope_freqs, const Architecture& architecture)
-      : header_(header), rope_freqs_(rope_freqs), architecture_(architecture), metadata_(header) {}
+  Reader(const GgufHeader& header, const GgufRopeTensors& rope_tensors, const Architecture& architecture)
+      : header_(header), rope_tensors_(rope_tensors), architecture_(architecture), metadata_(header) {}
 
   Result<ModelConfig> read() {
     config_.architecture = architecture_.hugging_face;
@@ -154,6 +163,8 @@ class Reader {
   Status read_window();
   Status read_rope();
   Status read_yarn(double factor);
+  Status read_longrope();
+  Result<std::vector<double>> rope_factors(const char* tensor) const;
   Status read_token_ids();
   Status add_token_id(const char* name, std::vector<int32_t>& ids) const;
   void add_end(int32_t id);
@@ -161,7 +172,7 @@ class Reader {
   void describe();
 
   const GgufHeader& header_;
-  const std::span<const float> rope_freqs_;
+  const GgufRopeTensors& rope_tensors_;
   const Architecture& architecture_;
   const Metadata metadata_;
   ModelConfig config_;
@@ -185,9 +196,16 @@ Status Reader::refuse_other_computations() const {
     return unsupported(key("attention.causal") + " " + printed(*causal));
   }
   if (metadata_.find(key("rope.dimension_sections"))) return unsupported(key("rope.dimension_sections"));
-  for (const char* name : {"output.bias", "blk.0.attn_qkv.weight", "blk.0.ffn_gate_inp.weight",
-                           "rope_factors_long.weight", "rope_factors_short.weight", "blk.0.attn_sinks.weight"}) {
-    if (has_tensor(name)) return unsupported("tensor " + std::string(name));
+  const bool fused = architecture_.fused_projections, longrope = architecture_.has_longrope;
+  const std::pair<const char*, bool> kTensors[] = {{"output.bias", false},
+                                                   {"blk.0.attn_qkv.weight", fused},
+                                                   {"blk.0.attn_qkv.bias", false},
+                                                   {"blk.0.ffn_gate_inp.weight", false},
+                                                   {kGgufRopeFactorsLong, longrope},
+                                                   {kGgufRopeFactorsShort, longrope},
+                                                   {"blk.0.attn_sinks.weight", false}};
+  for (const auto& [name, is_known] : kTensors) {
+    if (!is_known && has_tensor(name)) return unsupported("tensor " + std::string(name));
   }
   return {};
 }
@@ -242,10 +260,11 @@ Status Reader::read_head_dim() {
   }
   for (const char* name : {"attention.value_length", "rope.dimension_count"}) {
     QUIRE_ASSIGN(const int64_t other, metadata_.integer(key(name), 1, Limits::kWidth, d));
-    if (other != d) {
-      return unsupported(key(name) + " " + std::to_string(other) + "; expected " + std::to_string(d) +
-                         ", all dimensions of a head");
-    }
+    const bool rotates = name == std::string_view("rope.dimension_count");
+    if (rotates) config_.rotary_dim = static_cast<int>(other);
+    if (other == d || (rotates && architecture_.partial_rotary && other < d && other % 2 == 0)) continue;
+    return unsupported(key(name) + " " + std::to_string(other) + "; expected " + std::to_string(d) +
+                       ", all dimensions of a head");
   }
   // The scale of the logits, where a file gives it: only the usual one.
   const std::string scale = key("attention.scale");
@@ -296,6 +315,7 @@ Status Reader::read_parts() {
   if (architecture_.needs_qk_norm && !config_.qk_norm) {
     return Status(Code::kBadFile, "tensor blk.0.attn_q_norm.weight is missing");
   }
+  config_.fused_projections = architecture_.fused_projections;
   config_.tie_word_embeddings = !has_tensor("output.weight");
   if (architecture_.nope_interval > 0) {
     for (int layer = 1; layer <= config_.n_layers; ++layer) {
@@ -336,16 +356,50 @@ Status Reader::read_rope() {
   } else if (type != "none") {
     return unsupported(type_key + " " + json_excerpt(type) + "; supported are none, linear, yarn");
   }
-  if (rope_freqs_.empty()) return {};
-  if (!config_.rope_scaling.empty()) return unsupported("tensor rope_freqs.weight beside " + type_key + " " + type);
-  const auto valid = [](float f) { return f >= 1 / kMaxFactor && f <= kMaxFactor; };
-  if (static_cast<int>(rope_freqs_.size()) != config_.head_dim / 2 ||
-      !std::all_of(rope_freqs_.begin(), rope_freqs_.end(), valid)) {
-    return Status(Code::kBadFile, "tensor rope_freqs.weight: expected " + std::to_string(config_.head_dim / 2) +
-                                      " numbers from 0.000001 to 1000000, one per pair of a head's dimensions");
+  QUIRE_TRY(read_longrope());
+  if (!rope_tensors_.contains(kGgufRopeFreqs)) return {};
+  if (!config_.rope_scaling.empty()) {
+    return unsupported(std::string("tensor ") + kGgufRopeFreqs + " beside " + type_key + " " + config_.rope_type);
   }
-  config_.freq_factors.assign(rope_freqs_.begin(), rope_freqs_.end());
+  QUIRE_ASSIGN(config_.freq_factors, rope_factors(kGgufRopeFreqs));
   config_.rope_type = config_.rope_scaling = "freq_factors";
+  return {};
+}
+
+// The values of a tensor as divisors of the frequencies.
+Result<std::vector<double>> Reader::rope_factors(const char* tensor) const {
+  const std::vector<float>& values = rope_tensors_.find(tensor)->second;
+  const auto valid = [](float f) { return f >= 1 / kMaxFactor && f <= kMaxFactor; };
+  if (static_cast<int>(values.size()) == config_.rotary_dim / 2 && std::all_of(values.begin(), values.end(), valid)) {
+    return std::vector<double>(values.begin(), values.end());
+  }
+  return Status(Code::kBadFile, "tensor " + std::string(tensor) + ": expected " +
+                                    std::to_string(config_.rotary_dim / 2) +
+                                    " numbers from 0.000001 to 1000000, one per pair of a head's dimensions that turn");
+}
+
+// Two tensors of factors, and keys; where those do not say otherwise, the attention factor is the paper's.
+Status Reader::read_longrope() {
+  const bool there = rope_tensors_.contains(kGgufRopeFactorsLong);
+  if (there != rope_tensors_.contains(kGgufRopeFactorsShort)) {
+    return Status(Code::kBadFile, std::string("tensor ") + (there ? kGgufRopeFactorsShort : kGgufRopeFactorsLong) +
+                                      " is missing; " + (there ? kGgufRopeFactorsLong : kGgufRopeFactorsShort) +
+                                      " is there");
+  }
+  if (!there) return {};
+  if (!config_.rope_scaling.empty()) {
+    return unsupported(std::string("tensor ") + kGgufRopeFactorsLong + " beside rope.scaling.type " +
+                       config_.rope_type);
+  }
+  LongRopeSettings& longrope = config_.longrope;
+  QUIRE_ASSIGN(longrope.long_factors, rope_factors(kGgufRopeFactorsLong));
+  QUIRE_ASSIGN(longrope.short_factors, rope_factors(kGgufRopeFactorsShort));
+  longrope.original = config_.rope_original > 0 ? config_.rope_original : config_.max_position_embeddings;
+  QUIRE_ASSIGN(longrope.attention_factor,
+               metadata_.number(key("rope.scaling.attn_factor"), 1e-6, 1e6,
+                                longrope_attention_factor(config_.max_position_embeddings, longrope.original)));
+  config_.rope_type = "longrope";
+  config_.rope_scaling = longrope_term(longrope);
   return {};
 }
 
@@ -457,24 +511,24 @@ void Reader::describe() {
     }
   }
   if (config_.rope_type == "yarn") object.emplace(key("rope.scaling.type"), Json(config_.rope_type));
-  if (!config_.freq_factors.empty()) {
+  for (const auto& [name, values] : rope_tensors_) {
     Json::Array factors;
-    for (const double factor : config_.freq_factors) factors.emplace_back(factor);
-    object.emplace("rope_freqs.weight", Json(std::move(factors)));
+    for (const float factor : values) factors.emplace_back(static_cast<double>(factor));
+    object.emplace(name, Json(std::move(factors)));
   }
   Json(std::move(object)).print(config_.json, SIZE_MAX);
 }
 
 }  // namespace
 
-Result<ModelConfig> gguf_model_config(const GgufHeader& header, std::span<const float> rope_freqs) {
+Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors) {
   constexpr const char* kKey = "general.architecture";
   const Metadata metadata(header);
   const GgufValue* name = metadata.find(kKey);
   if (!name || !name->string()) return metadata.bad(kKey, "a text");
   std::string names;
   for (const Architecture& architecture : kArchitectures) {
-    if (*name->string() == architecture.name) return Reader(header, rope_freqs, architecture).read();
+    if (*name->string() == architecture.name) return Reader(header, rope_tensors, architecture).read();
     names += (names.empty() ? "" : ", ") + std::string(architecture.name);
   }
   return unsupported(std::string(kKey) + " " + json_excerpt(*name->string()) + "; supported are " + names);

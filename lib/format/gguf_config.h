@@ -1,21 +1,18 @@
 // What the metadata of a GGUF file says of its model.
 #pragma once
 
-#include <span>
-
 #include "lib/format/gguf.h"
 #include "lib/format/model_config.h"
 #include "lib/support/status.h"
 
 namespace quire {
 
-// Of files of the architectures llama (Llama, Mistral, SmolLM2), mistral and mistral3, qwen2, qwen3 and smollm3;
-// anything else is refused by name, and so is what would be another computation. `rope_freqs`: the values of the tensor
-// rope_freqs.weight, divisors of RoPE's frequencies; empty: there is none. Biases, norms of queries and keys and a head
-// of its own are there if their tensors are, the same in each layer. The ids that end a text are those that the keys
-// name and those of the token texts that llama.cpp knows as ends (an ordinary "</s>" is none). ModelConfig::json is the
-// metadata of the architecture (numbers and truth values) and rope_freqs as a JSON object. Errors: kBadFile,
-// kUnsupported; messages name the key or the tensor.
-Result<ModelConfig> gguf_model_config(const GgufHeader& header, std::span<const float> rope_freqs);
+// Of files of the architectures llama (Llama, Mistral, SmolLM2), mistral and mistral3, qwen2, qwen3, smollm3 and phi3;
+// anything else is refused by name, and so is what would be another computation. `rope_tensors`: the file's. Biases,
+// norms of queries and keys and a head of its own are there if their tensors are, the same in each layer. The ids that
+// end a text are those that the keys name and those of the token texts that llama.cpp knows as ends (an ordinary "</s>"
+// is none). ModelConfig::json is the metadata of the architecture (numbers and truth values) and rope_tensors as a JSON
+// object. Errors: kBadFile, kUnsupported; messages name the key or the tensor.
+Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors);
 
 }  // namespace quire

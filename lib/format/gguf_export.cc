@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <numbers>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -12,11 +14,8 @@ namespace {
 constexpr struct {
   const char* hugging_face;
   const char* gguf;
-} kArchitectures[] = {{"LlamaForCausalLM", "llama"},
-                      {"MistralForCausalLM", "llama"},
-                      {"Qwen2ForCausalLM", "qwen2"},
-                      {"Qwen3ForCausalLM", "qwen3"},
-                      {"SmolLM3ForCausalLM", "smollm3"}};
+} kArchitectures[] = {{"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "llama"},   {"Qwen2ForCausalLM", "qwen2"},
+                      {"Qwen3ForCausalLM", "qwen3"}, {"SmolLM3ForCausalLM", "smollm3"}, {"Phi3ForCausalLM", "phi3"}};
 
 // An argument of config.rope_scaling, such as 4 of "yarn(factor=4, original=4096)"; absent: `otherwise`.
 double scaling_argument(const ModelConfig& config, const std::string& name, double otherwise) {
@@ -32,11 +31,17 @@ double scaling_argument(const ModelConfig& config, const std::string& name, doub
 }
 
 Status add_rope_scaling(const ModelConfig& config, const std::string& prefix, GgufWriter& writer) {
-  if (config.rope_type == "default" || config.rope_type == "llama3") return {};  // llama3: kGgufRopeFactors
+  if (config.rope_type == "default" || config.rope_type == "llama3") return {};  // llama3: kGgufRopeFreqs
+  if (config.rope_type == "longrope" && gguf_architecture(config) == "phi3") {   // the rest is in two tensors
+    writer.add(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(config.longrope.original));
+    writer.add(prefix + "rope.scaling.attn_factor", static_cast<float>(config.longrope.attention_factor));
+    return {};
+  }
   const bool is_yarn = config.rope_type == "yarn";
   if (!is_yarn && config.rope_type != "linear") {
-    return Status(Code::kUnsupported, "GGUF has no keys for the RoPE scaling \"" + config.rope_type +
-                                          "\"; it has some for linear, yarn and llama3");
+    return Status(Code::kUnsupported,
+                  "GGUF has no keys for the RoPE scaling \"" + config.rope_type +
+                      "\" of this architecture; it has some for linear, yarn and llama3, and for longrope of phi3");
   }
   const auto add = [&](const std::string& key, double value) {
     writer.add(prefix + "rope.scaling." + key, static_cast<float>(value));
@@ -74,8 +79,9 @@ Status check_nope_layers(const ModelConfig& config) {
 
 // Files of the other architectures cannot say which layers have a window: they are refused when they are loaded.
 Status check_window(const ModelConfig& config) {
-  if (config.sliding_window == 0 || gguf_architecture(config) == "llama") return {};
-  return Status(Code::kUnsupported, "GGUF has no key for which layers of a " + gguf_architecture(config) +
+  const std::string architecture = gguf_architecture(config);
+  if (config.sliding_window == 0 || architecture == "llama" || architecture == "phi3") return {};
+  return Status(Code::kUnsupported, "GGUF has no key for which layers of a " + architecture +
                                         " model have a sliding window; this one's is of " +
                                         std::to_string(config.sliding_window) + " tokens");
 }
@@ -107,7 +113,7 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
   add("attention.head_count_kv", config.n_kv_heads);
   add("attention.key_length", config.head_dim);
   add("attention.value_length", config.head_dim);
-  add("rope.dimension_count", config.head_dim);
+  add("rope.dimension_count", config.rotary_dim);
   add("vocab_size", config.vocab_size);
   if (config.sliding_window > 0) add("attention.sliding_window", config.sliding_window);
   writer.add(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
@@ -115,16 +121,20 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
   return add_rope_scaling(config, prefix, writer);
 }
 
-std::vector<float> gguf_rope_factors(const ModelConfig& config) {
-  if (config.rope_type != "llama3") return std::vector<float>();
+GgufRopeTensors gguf_rope_tensors(const ModelConfig& config) {
+  if (const LongRopeSettings& longrope = config.longrope; !longrope.long_factors.empty()) {
+    return {{kGgufRopeFactorsLong, {longrope.long_factors.begin(), longrope.long_factors.end()}},
+            {kGgufRopeFactorsShort, {longrope.short_factors.begin(), longrope.short_factors.end()}}};
+  }
+  if (config.rope_type != "llama3") return {};
   const double factor = scaling_argument(config, "factor", 1);
   const double low = scaling_argument(config, "low", 1);
   const double high = scaling_argument(config, "high", 4);
   const double original = scaling_argument(config, "original", static_cast<double>(config.rope_original));
   // Long waves are stretched by the factor, short ones kept, those between in between.
   std::vector<float> factors;
-  for (int i = 0; i < config.head_dim / 2; ++i) {
-    const double frequency = std::pow(config.rope_theta, -2.0 * i / config.head_dim);
+  for (int i = 0; i < config.rotary_dim / 2; ++i) {
+    const double frequency = std::pow(config.rope_theta, -2.0 * i / config.rotary_dim);
     const double waves = original * frequency / (2 * std::numbers::pi);  // in the original length
     double divisor = 1;
     if (waves < low) {
@@ -135,7 +145,7 @@ std::vector<float> gguf_rope_factors(const ModelConfig& config) {
     }
     factors.push_back(static_cast<float>(divisor));
   }
-  return factors;
+  return {{kGgufRopeFreqs, std::move(factors)}};
 }
 
 }  // namespace quire

@@ -23,12 +23,13 @@ constexpr struct {
 // Of tensors of a layer: blk.LAYER.NAME.SUFFIX and model.layers.LAYER.NAME.SUFFIX.
 constexpr struct {
   std::string_view gguf, hugging_face;
-} kLayerNames[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-                   {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-                   {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-                   {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-                   {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-                   {"ffn_down", "mlp.down_proj"}};
+} kLayerNames[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+// Of architectures whose gate and up projections are one tensor; GGUF calls it as others call their up projection.
+constexpr std::string_view kFusedUp = "ffn_up", kFusedGateUp = "mlp.gate_up_proj";
 
 constexpr std::string_view kInterleavedArchitectures[] = {"llama", "mistral", "mistral3", "smollm3"};
 
@@ -161,11 +162,12 @@ Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_
   return values;
 }
 
-std::string hugging_face_name(std::string_view gguf_name) {
+std::string hugging_face_name(std::string_view gguf_name, bool fused_projections) {
   for (const auto& [gguf, hugging_face] : kNames) {
     if (gguf_name == gguf) return std::string(hugging_face);
   }
-  return rename_layer_tensor(gguf_name, kGgufPrefix, kHuggingFacePrefix, [](std::string_view name) {
+  return rename_layer_tensor(gguf_name, kGgufPrefix, kHuggingFacePrefix, [&](std::string_view name) {
+    if (fused_projections && name == kFusedUp) return kFusedGateUp;
     for (const auto& [gguf, hugging_face] : kLayerNames) {
       if (name == gguf) return hugging_face;
     }
@@ -178,6 +180,7 @@ std::string gguf_name(std::string_view hugging_face_name) {
     if (hugging_face_name == hugging_face) return std::string(gguf);
   }
   return rename_layer_tensor(hugging_face_name, kHuggingFacePrefix, kGgufPrefix, [](std::string_view name) {
+    if (name == kFusedGateUp) return kFusedUp;
     for (const auto& [gguf, hugging_face] : kLayerNames) {
       if (name == hugging_face) return gguf;
     }
@@ -195,15 +198,16 @@ bool is_rotated_projection(std::string_view hugging_face_name) {
          hugging_face_name.find(".self_attn.k_proj.") != std::string_view::npos;
 }
 
-Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, int64_t head_dim, TensorFiles::Access access) {
+Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, const ModelConfig& config,
+                                                       TensorFiles::Access access) {
   const auto architecture = model.header.metadata.find("general.architecture");
   const std::string* name = architecture == model.header.metadata.end() ? nullptr : architecture->second.string();
   const bool interleaved = name && gguf_interleaves_heads(*name);
   std::vector<TensorMap> tensors(model.files.size());
   for (const auto& [gguf_name, tensor] : model.header.tensors) {
     TensorInfo info = info_of(tensor);
-    std::string known = hugging_face_name(gguf_name);
-    if (interleaved && is_rotated_projection(known)) info.interleaved_rows = head_dim;
+    std::string known = hugging_face_name(gguf_name, config.fused_projections);
+    if (interleaved && is_rotated_projection(known)) info.interleaved_rows = config.head_dim;
     if (!tensors[tensor.file].emplace(std::move(known), std::move(info)).second) {
       return Status(Code::kBadFile,
                     model.files[tensor.file]->path() + ": tensor " + gguf_name + " is there under two names");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/format/gguf.h"
+#include "lib/format/model_config.h"
 #include "lib/format/tensor_files.h"
 #include "lib/support/cancel.h"
 #include "lib/support/os_file.h"
@@ -31,7 +32,7 @@ Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel =
 Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_view name);
 
 // What a Hugging Face checkpoint calls a tensor of GGUF; tensors that it does not have keep their name.
-std::string hugging_face_name(std::string_view gguf_name);
+std::string hugging_face_name(std::string_view gguf_name, bool fused_projections = false);
 std::string gguf_name(std::string_view hugging_face_name);
 
 // True if files of this architecture have the rows of Q and K interleaved (TensorInfo::interleaved_rows): their
@@ -40,7 +41,8 @@ bool gguf_interleaves_heads(std::string_view architecture);
 // True of the tensors that are, by their Hugging Face names.
 bool is_rotated_projection(std::string_view hugging_face_name);
 
-// The tensors by their Hugging Face names. head_dim: of the model.
-Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, int64_t head_dim, TensorFiles::Access access);
+// The tensors by their Hugging Face names. config: of the model.
+Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, const ModelConfig& config,
+                                                       TensorFiles::Access access);
 
 }  // namespace quire

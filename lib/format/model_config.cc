@@ -29,6 +29,7 @@ struct Family {
   int64_t n_kv_heads = 0;  // 0: as many as query heads
   int64_t head_dim = 0;    // 0: the hidden size divided by the query heads
   double rope_theta = 10000;
+  double rms_norm_eps = 1e-6;
   Window window = Window::kNever;
   int64_t sliding_window = 0;
   Biases attention_biases = Biases::kNever;
@@ -36,6 +37,8 @@ struct Family {
   bool tied = false;
   bool qk_norm = false;
   bool has_nope_layers = false;
+  bool fused_projections = false;
+  bool partial_rotary = false;  // partial_rotary_factor
 };
 
 constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
@@ -74,7 +77,14 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
                                  .attention_biases = Family::Biases::kByConfig,
                                  .mlp_biases = true,
                                  .tied = true,
-                                 .has_nope_layers = true}};
+                                 .has_nope_layers = true},
+                                {.architecture = "Phi3ForCausalLM",
+                                 .model_type = "phi3",
+                                 .max_positions = 4096,
+                                 .rms_norm_eps = 1e-5,
+                                 .window = Family::Window::kAlways,
+                                 .fused_projections = true,
+                                 .partial_rotary = true}};
 
 std::string family_names() {
   std::string names;
@@ -99,15 +109,18 @@ Result<const Family*> read_family(const JsonReader& reader) {
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
 Status refuse_other_computations(const JsonReader& reader) {
-  const auto is_one = [](const Json& value) { return value.number() == 1.0; };
   const auto is_false = [](const Json& value) { return value.boolean() == false; };
   const auto is_nothing = [](const Json&) { return false; };
   const std::pair<const char*, bool (*)(const Json&)> neutral[] = {
-      {"quantization_config", is_nothing},    {"partial_rotary_factor", is_one},
-      {"attn_logit_softcapping", is_nothing}, {"final_logit_softcapping", is_nothing},
-      {"attention_chunk_size", is_nothing},   {"num_local_experts", is_nothing},
-      {"rope_interleaved", is_false},         {"is_encoder_decoder", is_false},
-      {"add_cross_attention", is_false},      {"use_mrope", is_false},
+      {"quantization_config", is_nothing},
+      {"attn_logit_softcapping", is_nothing},
+      {"final_logit_softcapping", is_nothing},
+      {"attention_chunk_size", is_nothing},
+      {"num_local_experts", is_nothing},
+      {"rope_interleaved", is_false},
+      {"is_encoder_decoder", is_false},
+      {"add_cross_attention", is_false},
+      {"use_mrope", is_false},
   };
   for (const auto& [key, is_neutral] : neutral) {
     const Json* value = reader.find(key);
@@ -148,6 +161,7 @@ Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& c
     return unsupported(reader, "head_dim " + std::to_string(config.head_dim) + "; it must be even and at most " +
                                    std::to_string(Limits::kHeadDim));
   }
+  QUIRE_ASSIGN(config.rotary_dim, read_rotary_dim(reader, config.head_dim, family.partial_rotary));
   return {};
 }
 
@@ -170,13 +184,14 @@ Status read_token_ids(const JsonReader& reader, const char* key, int vocab_size,
 }
 
 Status read_flags(const JsonReader& reader, const Family& family, ModelConfig& config) {
-  QUIRE_ASSIGN(const double epsilon, reader.number("rms_norm_eps", 1e-12, 1, 1e-6));
+  QUIRE_ASSIGN(const double epsilon, reader.number("rms_norm_eps", 1e-12, 1, family.rms_norm_eps));
   config.rms_norm_eps = static_cast<float>(epsilon);
   QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", family.tied));
   QUIRE_ASSIGN(config.mlp_bias, reader.boolean("mlp_bias", false));
   QUIRE_ASSIGN(config.o_bias, reader.boolean("attention_bias", false));
   config.qkv_bias = config.o_bias;
   config.qk_norm = family.qk_norm;
+  config.fused_projections = family.fused_projections;
   if (family.attention_biases == Family::Biases::kQkv) {
     // The key is none of this architecture's: q, k and v have biases, o has none.
     config.qkv_bias = true;
@@ -290,7 +305,7 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   QUIRE_ASSIGN(config.max_position_embeddings,
                reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
   QUIRE_ASSIGN(RopeSettings rope,
-               read_rope_settings(reader, config.max_position_embeddings, config.head_dim, family->rope_theta));
+               read_rope_settings(reader, config.max_position_embeddings, config.rotary_dim, family->rope_theta));
   config.rope_theta = rope.theta;
   config.rope_type = rope.type;
   config.rope_scaling = rope.term;

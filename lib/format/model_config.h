@@ -35,6 +35,7 @@ struct ModelConfig {
   int n_query_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
+  int rotary_dim = 0;  // of a head's dimensions, the first so many are rotated, a with a + rotary_dim / 2
   int hidden_size = 0;
   int intermediate_size = 0;
   int vocab_size = 0;
@@ -43,6 +44,8 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  // One tensor has the projections of q, k and v (qkv_proj), another those of gate and up (gate_up_proj).
+  bool fused_projections = false;
   bool qk_norm = false;  // each head's query and key are normalised (RMS) before they are rotated
   // Of each layer: queries and keys are not rotated, so that distances mean nothing there (NoPE); empty: of none.
   std::vector<bool> nope_layers;
@@ -69,10 +72,11 @@ struct ModelConfig {
 
 // Parses and checks the text of a config.json. Anything but these architectures is refused by name: LlamaForCausalLM;
 // MistralForCausalLM, with a sliding window unless the file says null; Qwen2ForCausalLM, with biases of q, k and v;
-// Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate. A sliding
-// window must be that of all layers or of none, for a strategy's plan is made once for all of them. Every number is
-// checked for type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a
-// multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
+// Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate;
+// Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
+// rotated. A sliding window must be that of all layers or of none, for a strategy's plan is made once for all of them.
+// Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
+// n_query_heads a multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);
 
 // Reads DIR/config.json and, if there, DIR/generation_config.json (its eos ids are added).

@@ -99,9 +99,9 @@ Result<std::string> llama3_term(const JsonReader& reader, const JsonReader& conf
   return term.text();
 }
 
-Result<std::vector<double>> factor_list(const JsonReader& reader, const char* key, int head_dim) {
+Result<std::vector<double>> factor_list(const JsonReader& reader, const char* key, int rotary_dim) {
   constexpr double kMinFactor = 1e-6;
-  const auto n = static_cast<size_t>(head_dim / 2);
+  const auto n = static_cast<size_t>(rotary_dim / 2);
   const Json* value = reader.find(key);
   const Json::Array* list = value ? value->array() : nullptr;
   std::vector<double> factors;
@@ -110,19 +110,24 @@ Result<std::vector<double>> factor_list(const JsonReader& reader, const char* ke
     if (factor && *factor >= kMinFactor && *factor <= kMaxFactor) factors.push_back(*factor);
   }
   if (factors.size() == n) return factors;
-  return reader.bad(key, std::to_string(n) + " numbers from 0.000001 to 1000000, one per pair of a head's dimensions");
+  return reader.bad(
+      key, std::to_string(n) + " numbers from 0.000001 to 1000000, one per pair of a head's dimensions that turn");
+}
+
+double attention_factor_of(double factor, double original) {
+  return factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / std::log(original)) : 1;
 }
 
 Result<LongRopeSettings> longrope_settings(const JsonReader& reader, const JsonReader& config, int64_t max_positions,
-                                           int head_dim) {
+                                           int rotary_dim) {
   LongRopeSettings longrope;
-  QUIRE_ASSIGN(longrope.short_factors, factor_list(reader, "short_factor", head_dim));
-  QUIRE_ASSIGN(longrope.long_factors, factor_list(reader, "long_factor", head_dim));
+  QUIRE_ASSIGN(longrope.short_factors, factor_list(reader, "short_factor", rotary_dim));
+  QUIRE_ASSIGN(longrope.long_factors, factor_list(reader, "long_factor", rotary_dim));
   QUIRE_ASSIGN(longrope.original, original_length(reader, config, max_positions));
   const double original = static_cast<double>(longrope.original);
   const double ratio = std::min(static_cast<double>(max_positions) / original, kMaxFactor);
   QUIRE_ASSIGN(const double factor, reader.number("factor", 1e-6, kMaxFactor, ratio));
-  const double usual = factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / std::log(original)) : 1;
+  const double usual = attention_factor_of(factor, original);
   QUIRE_ASSIGN(longrope.attention_factor, reader.number("attention_factor", 1e-6, 1e6, usual));
   return longrope;
 }
@@ -131,12 +136,12 @@ struct Source {
   const JsonReader& reader;  // of the RoPE settings
   const JsonReader& config;  // of the whole file
   int64_t max_positions;
-  int head_dim;
+  int rotary_dim;
 };
 
 Result<std::string> scaling_term(const std::string& type, const Json& settings, const Source& source,
                                  LongRopeSettings& longrope) {
-  const auto& [reader, config, max_positions, head_dim] = source;
+  const auto& [reader, config, max_positions, rotary_dim] = source;
   if (type == "default") {
     QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {}));
     return std::string();
@@ -163,11 +168,8 @@ Result<std::string> scaling_term(const std::string& type, const Json& settings, 
   }
   if (type == "longrope") {
     QUIRE_TRY(refuse_unknown_keys(settings, reader, type, {"short_factor", "long_factor", "attention_factor"}));
-    QUIRE_ASSIGN(longrope, longrope_settings(reader, config, max_positions, head_dim));
-    return Term("longrope")
-        .add("original", static_cast<double>(longrope.original))
-        .add("attention_factor", longrope.attention_factor)
-        .text();
+    QUIRE_ASSIGN(longrope, longrope_settings(reader, config, max_positions, rotary_dim));
+    return longrope_term(longrope);
   }
   return Status(Code::kUnsupported, reader.what() + ": RoPE type " + type +
                                         " is not supported; supported are default, linear, vanilla_ntk, dynamic, yarn, "
@@ -175,7 +177,7 @@ Result<std::string> scaling_term(const std::string& type, const Json& settings, 
 }
 
 // One of the two objects; absent: the defaults.
-Result<RopeSettings> read_settings(const JsonReader& config, const char* key, int64_t max_positions, int head_dim) {
+Result<RopeSettings> read_settings(const JsonReader& config, const char* key, int64_t max_positions, int rotary_dim) {
   RopeSettings rope;
   rope.theta = kAbsent;
   const Json* settings = config.find(key);
@@ -187,17 +189,14 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
       return Status(Code::kUnsupported, reader.what() + ": settings that differ between layers (" + name + ")");
     }
   }
-  QUIRE_ASSIGN(const double partial, reader.number("partial_rotary_factor", 0, 1, 1));
-  if (partial != 1) {
-    return Status(Code::kUnsupported, reader.what() + ": partial_rotary_factor " + number_text(partial));
-  }
   QUIRE_ASSIGN(const std::string older, reader.string("type", "default"));
   QUIRE_ASSIGN(rope.type, reader.string("rope_type", older));
   if (rope.type == "su") rope.type = "longrope";
   if (reader.find("rope_type") && reader.find("type") && older != rope.type) {
     return reader.bad("type", "the same as rope_type (" + rope.type + ")");
   }
-  QUIRE_ASSIGN(rope.term, scaling_term(rope.type, *settings, {reader, config, max_positions, head_dim}, rope.longrope));
+  QUIRE_ASSIGN(rope.term,
+               scaling_term(rope.type, *settings, {reader, config, max_positions, rotary_dim}, rope.longrope));
   QUIRE_ASSIGN(rope.theta, reader.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
   QUIRE_ASSIGN(rope.original, original_length(reader, config, 0));
   return rope;
@@ -211,10 +210,45 @@ std::string rope_term(std::string name, std::span<const std::pair<const char*, d
   return term.text();
 }
 
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim,
+double longrope_attention_factor(int64_t max_positions, int64_t original) {
+  return attention_factor_of(static_cast<double>(max_positions) / static_cast<double>(original),
+                             static_cast<double>(original));
+}
+
+std::string longrope_term(const LongRopeSettings& longrope) {
+  return Term("longrope")
+      .add("original", static_cast<double>(longrope.original))
+      .add("attention_factor", longrope.attention_factor)
+      .text();
+}
+
+Result<int> read_rotary_dim(const JsonReader& config, int head_dim, bool partial) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  double factor = kAbsent;
+  std::string where = config.what();
+  for (const char* outer : {"", "rope_scaling", "rope_parameters"}) {
+    const Json* settings = *outer ? config.find(outer) : nullptr;
+    if (*outer && (!settings || !settings->object())) continue;
+    const JsonReader reader = *outer ? JsonReader(*settings, config.what() + ": " + outer) : config;
+    if (!reader.find(kKey)) continue;
+    QUIRE_ASSIGN(const double here, reader.number(kKey, 1e-6, 1));
+    if (factor != kAbsent && here != factor) return reader.bad(kKey, "one value throughout the file");
+    factor = here;
+    where = reader.what();
+  }
+  if (factor == kAbsent || factor == 1) return head_dim;
+  if (!partial) return Status(Code::kUnsupported, where + ": " + kKey + " " + number_text(factor));
+  const int rotary_dim = static_cast<int>(factor * head_dim);  // as transformers
+  if (rotary_dim >= 2 && rotary_dim % 2 == 0) return rotary_dim;
+  return Status(Code::kBadFile, where + ": " + kKey + " " + number_text(factor) + " of heads of " +
+                                    std::to_string(head_dim) + " dimensions is " + std::to_string(rotary_dim) +
+                                    "; expected an even number of at least 2");
+}
+
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int rotary_dim,
                                         double default_theta) {
-  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, head_dim));
-  QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings, head_dim));
+  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, rotary_dim));
+  QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings, rotary_dim));
   if (!config.find("rope_parameters")) {
     rope = older;
   } else if (config.find("rope_scaling") && (older.term != rope.term || older.longrope != rope.longrope)) {

@@ -32,9 +32,18 @@ struct RopeSettings {
 // A scaling as a term of a strategy expression: "name(key=value, ...)".
 std::string rope_term(std::string name, std::span<const std::pair<const char*, double>> arguments);
 
-// head_dim / 2 is the length of longrope's lists; default_theta: where the file names none. Errors: kBadFile;
+// A, whose square multiplies the logits: sqrt(1 + ln f / ln L) for texts f = max_positions / original times as long as
+// the L = original tokens it was trained for (Ding et al. 2024).
+double longrope_attention_factor(int64_t max_positions, int64_t original);
+std::string longrope_term(const LongRopeSettings& longrope);
+
+// How many of a head's head_dim dimensions are rotated: all, or the part that partial_rotary_factor says, wherever the
+// file has it. Errors: kBadFile (no whole pairs; two factors); kUnsupported (a factor other than 1, and not `partial`).
+Result<int> read_rotary_dim(const JsonReader& config, int head_dim, bool partial);
+
+// rotary_dim / 2 is the length of longrope's lists; default_theta: where the file names none. Errors: kBadFile;
 // kUnsupported for unknown types, and for settings this type does not have.
-Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int head_dim,
+Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int rotary_dim,
                                         double default_theta = RopeSettings().theta);
 
 }  // namespace quire

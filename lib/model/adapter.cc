@@ -128,10 +128,10 @@ Result<const std::string*> AdapterLoader::replacement(const std::string& weight)
 }
 
 Status AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64_t columns,
-                                  std::unique_ptr<Matrix>& matrix) {
+                                  std::unique_ptr<Matrix>& matrix, const RowOrder& order) {
   QUIRE_ASSIGN(const auto view, files_->tensors().view(tensor, std::array{rows, columns}));
   QUIRE_ASSIGN(matrix, backend_.create_matrix(std::array{MatrixPart{rows, view.type}}, columns));
-  QUIRE_TRY(pieces_.load_rows(source(tensor), rows, {}, *matrix, 0));
+  QUIRE_TRY(pieces_.load_rows(source(tensor), rows, {}, order, *matrix, 0));
   count(matrix->bytes, rows * columns);
   advance(tensor);
   return {};
@@ -150,11 +150,11 @@ Status AdapterLoader::load_norm(const WeightParts& layout, std::unique_ptr<Buffe
   return {};
 }
 
-Status AdapterLoader::load_low_rank(const std::string& weight, LowRank& change) {
+Status AdapterLoader::load_low_rank(const std::string& weight, LowRank& change, const RowOrder& order) {
   const LowRankTensors* tensors = files_->changes().low_rank(weight);
   if (!tensors) return {};
   QUIRE_TRY(load_matrix(tensors->a, tensors->rank, tensors->in, change.a));
-  QUIRE_TRY(load_matrix(tensors->b, tensors->out, tensors->rank, change.b));
+  QUIRE_TRY(load_matrix(tensors->b, tensors->out, tensors->rank, change.b, order));
   change.scale = tensors->scale;
   adapter_->max_rank = std::max(adapter_->max_rank, tensors->rank);
   return {};
@@ -201,10 +201,16 @@ Status AdapterLoader::load_head() {
 Status AdapterLoader::load_layer(int layer) {
   const LayerLayout layout = layer_layout(config_, layer);
   AdapterLayer& target = adapter_->layers[static_cast<size_t>(layer)];
-  size_t projection = 0;  // the parts come in the order of Projection
-  for (const WeightParts* matrix : {&layout.qkv, &layout.o, &layout.gate_up, &layout.down}) {
+  // The parts of a matrix come in the order of Projection. A change of a fused one is kept as that of its first part,
+  // whose column is the matrix's own.
+  const std::pair<const WeightParts*, Projection> matrices[] = {{&layout.qkv, Projection::kQ},
+                                                                {&layout.o, Projection::kO},
+                                                                {&layout.gate_up, Projection::kGate},
+                                                                {&layout.down, Projection::kDown}};
+  for (const auto& [matrix, first] : matrices) {
+    auto projection = static_cast<size_t>(first);
     for (const WeightPart& part : matrix->parts) {
-      QUIRE_TRY(load_low_rank(part.name, target.projections[projection++]));
+      QUIRE_TRY(load_low_rank(part.name, target.projections[projection++], part.order));
     }
   }
   size_t norm = 0;  // in the order of LayerNorm

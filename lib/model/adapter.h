@@ -97,9 +97,10 @@ class AdapterLoader {
   Status load_embedding();
   Status load_head();
   Status load_layer(int layer);
-  Status load_low_rank(const std::string& weight, LowRank& change);
+  Status load_low_rank(const std::string& weight, LowRank& change, const RowOrder& order = {});
   Status load_embedding_change(const std::string& weight);
-  Status load_matrix(const std::string& tensor, int64_t rows, int64_t columns, std::unique_ptr<Matrix>& matrix);
+  Status load_matrix(const std::string& tensor, int64_t rows, int64_t columns, std::unique_ptr<Matrix>& matrix,
+                     const RowOrder& order = {});
   Status load_norm(const WeightParts& layout, std::unique_ptr<Buffer>& norm);
   PieceLoader::Source source(const std::string& tensor) const { return {files_->shared_tensors(), tensor}; }
   // The tensor that replaces `weight`, unless it is a copy of the model's own; nullptr: none.

@@ -235,7 +235,8 @@ const std::string* AdapterChanges::replacement(const std::string& weight) const 
 
 bool AdapterChanges::changes_queries_or_keys() const {
   return std::any_of(low_rank_.begin(), low_rank_.end(), [](const auto& entry) {
-    return entry.first.ends_with(".q_proj.weight") || entry.first.ends_with(".k_proj.weight");
+    const std::string& name = entry.first;
+    return name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") || name.ends_with(".qkv_proj.weight");
   });
 }
 

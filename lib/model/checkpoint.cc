@@ -23,8 +23,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* 
   QUIRE_ASSIGN(const bool exists, path_exists(path));
   if (!exists) return Status(Code::kNotFound, "no such model: " + path);
   QUIRE_ASSIGN(checkpoint.gguf_, open_gguf(path, cancel));
-  QUIRE_ASSIGN(const std::vector<float> rope_factors, checkpoint.rope_factors());
-  auto config = gguf_model_config(checkpoint.gguf_->header, rope_factors);
+  QUIRE_ASSIGN(const GgufRopeTensors rope_tensors, checkpoint.rope_tensors());
+  auto config = gguf_model_config(checkpoint.gguf_->header, rope_tensors);
   if (!config.ok()) return config.status().with_context(path);
   checkpoint.config_ = std::move(*config);
   return checkpoint;
@@ -57,14 +57,19 @@ Status Checkpoint::add_gguf_metadata(GgufWriter& writer) const {
   return {};
 }
 
-Result<std::vector<float>> Checkpoint::rope_factors() const {
-  if (gguf_) return read_gguf_values(*gguf_, kGgufRopeFactors);
-  return gguf_rope_factors(config_);
+Result<GgufRopeTensors> Checkpoint::rope_tensors() const {
+  if (!gguf_) return gguf_rope_tensors(config_);
+  GgufRopeTensors tensors;
+  for (const char* name : {kGgufRopeFreqs, kGgufRopeFactorsLong, kGgufRopeFactorsShort}) {
+    if (!gguf_->header.tensors.contains(name)) continue;
+    QUIRE_ASSIGN(tensors[name], read_gguf_values(*gguf_, name));
+  }
+  return tensors;
 }
 
 Result<std::unique_ptr<TensorFiles>> Checkpoint::open_tensors(TensorFiles::Access access, const CancelToken* cancel) {
-  QUIRE_ASSIGN(auto files, gguf_ ? gguf_tensor_files(std::move(*gguf_), config_.head_dim, access)
-                                 : open_safetensors(path_, access, cancel));
+  QUIRE_ASSIGN(auto files,
+               gguf_ ? gguf_tensor_files(std::move(*gguf_), config_, access) : open_safetensors(path_, access, cancel));
   // Its first layers alone would be another model.
   const std::string next_layer = "model.layers." + std::to_string(config_.n_layers) + ".";
   const auto more = files->tensors().lower_bound(next_layer);

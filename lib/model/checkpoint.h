@@ -31,8 +31,8 @@ class Checkpoint {
   // Adds the metadata that a GGUF file of this model has, but for what depends on its tensors' types. Errors: those of
   // add_gguf_config and add_gguf_tokenizer.
   Status add_gguf_metadata(GgufWriter& writer) const;
-  // Divisors of RoPE's frequencies as a GGUF file keeps them; empty: none.
-  Result<std::vector<float>> rope_factors() const;
+  // As a GGUF file has them.
+  Result<GgufRopeTensors> rope_tensors() const;
   // After this, nothing but config() may be called.
   Result<std::unique_ptr<TensorFiles>> open_tensors(TensorFiles::Access access, const CancelToken* cancel = nullptr);
 

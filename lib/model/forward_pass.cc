@@ -146,6 +146,18 @@ std::pair<HeadNormArgs, HeadNormArgs> ForwardPass::head_norm_args(Rows projected
           HeadNormArgs{projected.column(config_.n_query_heads * d), {}, config_.rms_norm_eps, config_.n_kv_heads, d}};
 }
 
+// YaRN's factor on logits comes with turning: what is not turned of a head goes without it (as in transformers). The
+// scale of all logits has the factor (prepare_step); here that part of the queries loses it again.
+UnrotatedScaleArgs ForwardPass::query_scale_args(std::span<const Sequence> sequences, int layer) {
+  query_scales_.clear();
+  if (config_.rotary_dim == config_.head_dim || config_.is_nope_layer(layer)) return {};
+  for (const Sequence& s : sequences) {
+    const double factor = s.strategy->rope().attention_factor;
+    query_scales_.push_back({s.n(), static_cast<float>(1 / (factor * factor))});
+  }
+  return {.x = wide_, .runs = query_scales_, .shape = {config_.n_query_heads, config_.head_dim, config_.rotary_dim}};
+}
+
 Status ForwardPass::embed(Exec exec, std::span<const Sequence> sequences) {
   QUIRE_TRY(backend_.upload(*queue_, host_ids_.data(), *ids_, 0, host_ids_.size() * sizeof(int32_t)));
   int64_t row = 0;
@@ -254,6 +266,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
     project.query_norm.runs = norm_runs(sequences, layer, LayerNorm::kQuery, *w.q_norm);
     project.key_norm.runs = norm_runs(sequences, layer, LayerNorm::kKey, *w.k_norm);
   }
+  project.query_scale = query_scale_args(sequences, layer);
   project.stores = stores;
   QUIRE_TRY(backend_.project_qkv(exec, step(layer), project));
   QUIRE_TRY(project_beacons(exec, layer));

@@ -116,6 +116,7 @@ class ForwardPass {
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, bool rotates);
   const PreparedStep& step(int layer) const { return config_.is_nope_layer(layer) ? *nope_step_ : *step_; }
   std::pair<HeadNormArgs, HeadNormArgs> head_norm_args(Rows projected) const;
+  UnrotatedScaleArgs query_scale_args(std::span<const Sequence> sequences, int layer);
   Status embed(Exec exec, std::span<const Sequence> sequences);
   Status run_layer(Exec exec, std::span<const Sequence> sequences, int layer);
   // A buffer of at least so many bytes, contents undefined. What may still work on a smaller one is waited for.
@@ -209,6 +210,7 @@ class ForwardPass {
   std::unique_ptr<PreparedStep> nope_step_;  // of the layers without RoPE; null: the model has none
   int64_t low_rank_stride_ = 0;
   std::array<std::vector<NormArgs::Run>, kLayerNorms> norm_runs_;
+  std::vector<UnrotatedScaleArgs::Run> query_scales_;
   std::vector<LinearArgs::LowRankTerm> terms_, down_terms_;
 
   std::unique_ptr<Queue> queue_;  // last: waits for what still works on the above. Null: none yet, or the last failed

@@ -296,7 +296,7 @@ Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& 
   if (!request.beacon_directory.empty()) {
     QUIRE_ASSIGN(config.beacon, load_beacon_settings(request.beacon_directory));
   }
-  QUIRE_TRY(check_beacon_window(config));
+  QUIRE_TRY(check_beacons(config));
   return config;
 }
 

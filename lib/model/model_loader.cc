@@ -103,7 +103,7 @@ Status ModelLoader::Impl::open_beacon() {
     }
   }
   if (config_.beacon.window == 0) return {};
-  QUIRE_TRY(check_beacon_window(config_));
+  QUIRE_TRY(check_beacons(config_));
   weights_.beacon = std::make_unique<BeaconWeights>();
   weights_.beacon->layers.resize(static_cast<size_t>(config_.n_layers));
   return {};
@@ -147,7 +147,8 @@ int64_t ModelLoader::Impl::stored_bytes(const std::string& name) const {
 Status ModelLoader::Impl::load_part(Matrix& matrix, const WeightPart& part, const std::string& weight,
                                     int64_t first_row) {
   QUIRE_ASSIGN(const auto deltas, merge_.deltas(weight, options_.control.cancel));
-  QUIRE_TRY(pieces_.load_rows(source(weight, part.name), part.rows, AdapterMerge::adding(deltas), matrix, first_row));
+  QUIRE_TRY(pieces_.load_rows(source(weight, part.name), part.rows, AdapterMerge::adding(deltas), part.order, matrix,
+                              first_row));
   count_tensor(weight, part.name, part.rows * matrix.k);
   return {};
 }
@@ -163,9 +164,11 @@ void ModelLoader::Impl::open_packed() {
     packed_file_ = Status(Code::kUnsupported, "packed weights are not kept of a model that adapters are merged into");
     return;
   }
-  packed_ = std::make_unique<PackedWeights>(
-      backend_, options_.packed_directory,
-      PackedWeights::Origin{path_, options_.beacon_directory, options_.weight_type}, files_);
+  packed_ =
+      std::make_unique<PackedWeights>(backend_, options_.packed_directory,
+                                      PackedWeights::Origin{path_, options_.beacon_directory, options_.weight_type,
+                                                            config_.head_dim, config_.rotary_dim},
+                                      files_);
   if (packed_->open().ok()) weights_.tensor_hashes = packed_->tensor_hashes();
 }
 
@@ -228,7 +231,8 @@ Status ModelLoader::Impl::load_vector(const WeightParts& layout, std::unique_ptr
 
 Status ModelLoader::Impl::load_embedding() {
   const WeightParts layout = weight_layout(config_).embedding;
-  const auto& [name, rows] = layout.parts[0];
+  const std::string& name = layout.parts[0].name;
+  const int64_t rows = layout.rows();
   QUIRE_ASSIGN(const auto deltas, merge_.deltas(name, options_.control.cancel));
   QUIRE_ASSIGN(weights_.embedding,
                pieces_.load_table(source(name, name), rows, layout.k, AdapterMerge::adding(deltas)));

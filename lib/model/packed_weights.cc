@@ -16,8 +16,9 @@ constexpr const char* kContents = "packed weights";
 constexpr size_t kMostNameBytes = 100;  // of the model's own name, in the file's
 
 // What the matrices are made from: a model whose files are others, or were written since, has another text here.
-std::string name_sources(const CheckpointFiles& files) {
+std::string name_sources(const CheckpointFiles& files, const std::string& order) {
   ContentHash hash;
+  hash.add_text(order);
   for (const TensorFiles* checkpoint : {files.own.get(), files.beacon.get()}) {  // which may be the same
     for (const auto& file : checkpoint->files()) {
       hash.add_text(std::to_string(file->size())).add_text(std::to_string(file->modified_ns()));
@@ -64,7 +65,10 @@ std::string printed(const Json& value) {
 
 PackedWeights::PackedWeights(Backend& backend, const std::string& directory, const Origin& origin,
                              const CheckpointFiles& files)
-    : backend_(backend), files_(files), directory_(directory) {
+    : backend_(backend),
+      files_(files),
+      directory_(directory),
+      order_(std::to_string(origin.rotary_dim) + " of " + std::to_string(origin.head_dim)) {
   const std::string model_path = canonical_path(origin.model_path);
   ContentHash hash;
   hash.add_text(model_path).add_text(std::to_string(origin.weight_type));
@@ -86,7 +90,7 @@ Status PackedWeights::open() {
 Status PackedWeights::read_index() {
   const JsonReader index(blocks_->index(), path_);
   const std::pair<const char*, std::string> wanted[] = {
-      {"contents", kContents}, {"layout", backend_.matrix_layout()}, {"sources", name_sources(files_)}};
+      {"contents", kContents}, {"layout", backend_.matrix_layout()}, {"sources", name_sources(files_, order_)}};
   for (const auto& [key, value] : wanted) {
     QUIRE_ASSIGN(const std::string found, index.string(key, ""));
     if (found != value) return index.bad(key, "\"" + value + "\"");
@@ -140,7 +144,7 @@ Status PackedWeights::write(std::span<const LoadedMatrix> matrices,
   Json::Object index;
   index.emplace("contents", Json(std::string(kContents)));
   index.emplace("layout", Json(backend_.matrix_layout()));
-  index.emplace("sources", Json(name_sources(files_)));
+  index.emplace("sources", Json(name_sources(files_, order_)));
   index.emplace("tensors", Json(std::move(hashes)));
   index.emplace("matrices", Json(std::move(described)));
   return writer->finish(Json(std::move(index)));

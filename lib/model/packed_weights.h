@@ -30,8 +30,9 @@ class PackedWeights {
  public:
   struct Origin {
     std::string model_path;
-    std::string beacon_directory;  // empty: none
-    int32_t weight_type = 0;       // as ModelLoader::Options
+    std::string beacon_directory;      // empty: none
+    int32_t weight_type = 0;           // as ModelLoader::Options
+    int head_dim = 0, rotary_dim = 0;  // of the configuration: rows are put in order by them
   };
 
   // The backend has a matrix_layout(). It and the files are borrowed.
@@ -55,6 +56,7 @@ class PackedWeights {
   Backend& backend_;
   const CheckpointFiles& files_;
   const std::string directory_;
+  const std::string order_;  // of the rows of heads
   std::string path_;
   std::shared_ptr<ReadFile> file_;        // mapped
   std::unique_ptr<SnapshotFile> blocks_;  // null: not opened

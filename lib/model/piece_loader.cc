@@ -56,13 +56,19 @@ class PieceLoader::Reading {
 
 namespace {
 
-// Puts n rows in order of which those of the halves of each `run` alternate.
-void deinterleave(const std::byte* rows, int64_t n, int64_t run, size_t row_bytes, std::byte* out) {
+// out row i becomes row source(i) of n rows of row_bytes.
+template <typename RowSource>
+void reorder(const std::byte* rows, int64_t n, size_t row_bytes, const RowSource& source, std::byte* out) {
   for (int64_t row = 0; row < n; ++row) {
-    const int64_t in_run = row % run, half = in_run / (run / 2), index = in_run % (run / 2);
-    const int64_t from = row - in_run + 2 * index + half;
-    std::memcpy(out + static_cast<size_t>(row) * row_bytes, rows + static_cast<size_t>(from) * row_bytes, row_bytes);
+    std::memcpy(out + static_cast<size_t>(row) * row_bytes, rows + static_cast<size_t>(source(row)) * row_bytes,
+                row_bytes);
   }
+}
+
+// Of rows of which those of the halves of each `run` alternate, where the one lies that becomes row `row`.
+int64_t interleaved_source(int64_t row, int64_t run) {
+  const int64_t in_run = row % run, half = in_run / (run / 2), index = in_run % (run / 2);
+  return row - in_run + 2 * index + half;
 }
 
 }  // namespace
@@ -83,14 +89,16 @@ Result<std::byte*> PieceLoader::staging(std::unique_ptr<Buffer>& slot, int64_t b
   return static_cast<std::byte*>(slot->host());
 }
 
-Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& change, Matrix& matrix,
-                              int64_t first_row) {
+Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& change, const RowOrder& order,
+                              Matrix& matrix, int64_t first_row) {
   const int64_t k = matrix.k;
   QUIRE_ASSIGN(Reading reading, Reading::begin(source, std::array{rows, k}));
   const ElementType type = change ? ElementType::kF32 : reading.type();
   const auto stored_row = static_cast<int64_t>(row_bytes(reading.type(), k));
   const auto packed_row = static_cast<int64_t>(row_bytes(type, k));
-  const int64_t run = std::max<int64_t>(reading.interleaved_rows(), 1);
+  const int64_t interleaved = reading.interleaved_rows();
+  // Heads stay whole.
+  const int64_t run = std::max<int64_t>({interleaved, order.rows > 0 ? order.head.head_dim : 1, 1});
   const int64_t step = std::clamp<int64_t>(piece_bytes_ / packed_row / run * run, run, rows);
   for (int64_t row = 0; row < rows; row += step) {
     QUIRE_TRY(poll());
@@ -101,10 +109,12 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
       QUIRE_ASSIGN(memory, staging(stored_[slot], step * stored_row));
     }
     QUIRE_ASSIGN(const std::byte* piece, reading.next(n * stored_row, memory));
-    if (run > 1) {
-      QUIRE_ASSIGN(std::byte* const ordered, staging(ordered_[slot], step * stored_row));
-      deinterleave(piece, n, run, static_cast<size_t>(stored_row), ordered);
-      piece = ordered;
+    if (interleaved > 1) {
+      QUIRE_ASSIGN(std::byte* const out, staging(deinterleaved_[slot], step * stored_row));
+      reorder(
+          piece, n, static_cast<size_t>(stored_row), [&](int64_t r) { return interleaved_source(r, interleaved); },
+          out);
+      piece = out;
     }
     if (change) {
       QUIRE_ASSIGN(std::byte* const wide, staging(widened_[slot], step * packed_row));
@@ -112,6 +122,12 @@ Status PieceLoader::load_rows(const Source& source, int64_t rows, const Change& 
       dequantize(reading.type(), piece, n * k, values);
       change(row, n, values);
       piece = wide;
+    }
+    if (order.rows > 0) {
+      QUIRE_ASSIGN(std::byte* const out, staging(ordered_[slot], step * packed_row));
+      reorder(
+          piece, n, static_cast<size_t>(packed_row), [&](int64_t r) { return order.source(row + r) - row; }, out);
+      piece = out;
     }
     QUIRE_TRY(engine_.start([this, &matrix, type, piece, at = first_row + row, n] {
       return backend_.load_rows(matrix, type, piece, at, n);
@@ -175,9 +191,10 @@ Status PieceLoader::read_values(const Source& source, std::span<const int64_t> s
   }
   if (const int64_t run = reading.interleaved_rows(); run > 1) {
     const std::vector<float> stored_order(values.begin() + static_cast<int64_t>(first), values.end());
-    const auto n = static_cast<int64_t>(stored_order.size());
-    deinterleave(std::as_bytes(std::span(stored_order)).data(), n, run, sizeof(float),
-                 std::as_writable_bytes(std::span(values).subspan(first)).data());
+    reorder(
+        std::as_bytes(std::span(stored_order)).data(), static_cast<int64_t>(stored_order.size()), sizeof(float),
+        [&](int64_t r) { return interleaved_source(r, run); },
+        std::as_writable_bytes(std::span(values).subspan(first)).data());
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include "lib/backend/backend.h"
 #include "lib/format/tensor_files.h"
 #include "lib/model/load_engine.h"
+#include "lib/model/weight_layout.h"
 #include "lib/support/cancel.h"
 
 namespace quire {
@@ -20,8 +21,9 @@ struct LoadControl {
   const CancelToken* cancel = nullptr;  // polled before each piece
   // Bytes of tensors that were read, on the thread that loads; may be empty.
   std::function<void(int64_t done, int64_t total)> progress;
-  LoadEngine* engine = nullptr;             // nullptr: the backend is used on the thread that loads
-  int64_t piece_bytes = int64_t{16} << 20;  // read and packed at once, but at least one row
+  LoadEngine* engine = nullptr;  // nullptr: the backend is used on the thread that loads
+  int64_t piece_bytes =
+      int64_t{16} << 20;  // read and packed at once, but at least one row, or head where their rows are put in order
 };
 
 class PieceLoader {
@@ -41,7 +43,9 @@ class PieceLoader {
 
   // Errors of all: those of TensorFiles::view and read, kOutOfMemory, kCancelled, kClosed.
   // The tensor [rows][matrix.k] into rows [first_row, first_row + rows) of the matrix, which must stay until finish().
-  Status load_rows(const Source& source, int64_t rows, const Change& change, Matrix& matrix, int64_t first_row);
+  // A change is made before the rows are put in order.
+  Status load_rows(const Source& source, int64_t rows, const Change& change, const RowOrder& order, Matrix& matrix,
+                   int64_t first_row);
   // The tensor [rows][columns], in its type, or in f32 if it is changed.
   Result<std::unique_ptr<Table>> load_table(const Source& source, int64_t rows, int64_t columns, const Change& change);
   // Appends the values of a tensor of any accepted type, widened; [rows] or [rows][columns].
@@ -64,7 +68,7 @@ class PieceLoader {
   const CancelToken* cancel_;
   const int64_t piece_bytes_;
   std::unique_ptr<Queue> queue_;
-  std::unique_ptr<Buffer> stored_[2], ordered_[2], widened_[2];
+  std::unique_ptr<Buffer> stored_[2], deinterleaved_[2], widened_[2], ordered_[2];
   int turn_ = 0;
 };
 

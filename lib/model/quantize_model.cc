@@ -135,20 +135,21 @@ class Quantizer {
     const bool interleave = !checkpoint.is_gguf() && gguf_interleaves_heads(gguf_architecture(config));
     const std::vector<Job> jobs = list_jobs(config, *recipe, interleave);
     head_dim_ = config.head_dim;
-    QUIRE_ASSIGN(const std::vector<float> factors, checkpoint.rope_factors());
+    QUIRE_ASSIGN(const GgufRopeTensors rope_tensors, checkpoint.rope_tensors());
     QUIRE_ASSIGN(files_, checkpoint.open_tensors(TensorFiles::Access::kRead, request_.cancel));
     for (const Job& job : jobs) {
       QUIRE_ASSIGN(const auto view, files_->view(job.name, job.shape));
       total_ += view.bytes;
       writer.add_tensor(gguf_name(job.name), job.shape, job.type);
     }
-    const auto n_factors = static_cast<int64_t>(factors.size());
-    if (n_factors > 0) writer.add_tensor(kGgufRopeFactors, std::array{n_factors}, ElementType::kF32);
+    for (const auto& [name, values] : rope_tensors) {
+      writer.add_tensor(name, std::array{static_cast<int64_t>(values.size())}, ElementType::kF32);
+    }
     QUIRE_ASSIGN(out_, OutputFile::create(request_.out));
     const std::string header = writer.header();
     QUIRE_TRY(out_->write(std::as_bytes(std::span(header))));
     for (const Job& job : jobs) QUIRE_TRY(write(job));
-    if (n_factors > 0) QUIRE_TRY(write_padded(std::as_bytes(std::span(factors))));
+    for (const auto& [name, values] : rope_tensors) QUIRE_TRY(write_padded(std::as_bytes(std::span(values))));
     return out_->commit();
   }
 

@@ -25,7 +25,8 @@ Status ForwardPass::represent_complete_chunks(Exec exec, const SequenceRows& row
                                       .first_chunk = chunk,
                                       .n_chunks = n,
                                       .records = kv.layer(layer),
-                                      .out = kv.representations(layer)});
+                                      .out = kv.representations(layer),
+                                      .order = {config_.head_dim, config_.rotary_dim}});
   };
   const auto queries_of = [&](int64_t token) { return wide_.at(rows.row + token - first); };
   // Keeps the queries of tokens [from, to) of one chunk.

@@ -10,6 +10,7 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   context.train_len = config.max_position_embeddings;
   context.original_len = config.rope_original;
   context.head_dim = config.head_dim;
+  context.rotary_dim = config.rotary_dim;
   context.n_query_heads = config.n_query_heads;
   context.n_kv_heads = config.n_kv_heads;
   context.rope_theta = config.rope_theta;

@@ -33,10 +33,22 @@ LayerLayout layer_layout(const ModelConfig& config, int layer) {
 
   LayerLayout layout;
   layout.attention_norm = {{{prefix + "input_layernorm.weight", hidden}}};
-  layout.qkv = {{{weight(attention + "q"), q}, {weight(attention + "k"), kv}, {weight(attention + "v"), kv}}, hidden};
+  const auto order = [head = HeadOrder{config.head_dim, config.rotary_dim}](int64_t rows) {
+    return head.moves() ? RowOrder{rows, head} : RowOrder();
+  };
+  if (config.fused_projections) {
+    layout.qkv = {{{weight(attention + "qkv"), q + 2 * kv, order(q + kv)}}, hidden};
+  } else {
+    layout.qkv = {{{weight(attention + "q"), q, order(q)},
+                   {weight(attention + "k"), kv, order(kv)},
+                   {weight(attention + "v"), kv}},
+                  hidden};
+  }
   layout.o = {{{weight(attention + "o"), hidden}}, q};
   layout.mlp_norm = {{{prefix + "post_attention_layernorm.weight", hidden}}};
-  layout.gate_up = {{{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden};
+  layout.gate_up = config.fused_projections
+                       ? WeightParts{{{weight(mlp + "gate_up"), 2 * ffn}}, hidden}
+                       : WeightParts{{{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden};
   layout.down = {{{weight(mlp + "down"), hidden}}, ffn};
   if (config.qk_norm) {
     layout.q_norm = {{{attention + "q_norm.weight", config.head_dim}}};
@@ -83,7 +95,10 @@ WeightParts beacon_embedding_layout(const ModelConfig& config) {
 
 bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != std::string_view::npos; }
 
-Status check_beacon_window(const ModelConfig& config) {
+Status check_beacons(const ModelConfig& config) {
+  if (config.fused_projections) {
+    return Status(Code::kUnsupported, "beacons beside the fused projections of " + config.architecture);
+  }
   if (config.beacon.window <= config.max_position_embeddings) return {};
   return Status(Code::kBadFile, "beacon_window is " + std::to_string(config.beacon.window) + "; the model has " +
                                     std::to_string(config.max_position_embeddings) + " positions");

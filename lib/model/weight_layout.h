@@ -11,15 +11,31 @@
 #include "lib/backend/operations.h"
 #include "lib/format/model_config.h"
 #include "lib/format/tensor_files.h"
+#include "lib/plan/head_order.h"
 
 namespace quire {
+
+// How the rows of a projection are put in order while they are loaded.
+struct RowOrder {
+  int64_t rows = 0;  // the first so many are heads in this order; 0: all rows stay where they are
+  HeadOrder head = {};
+
+  // Where in the checkpoint the row lies that becomes row `row`.
+  int64_t source(int64_t row) const {
+    if (row >= rows) return row;
+    const int64_t in_head = row % head.head_dim;
+    return row - in_head + head.source(in_head);
+  }
+};
 
 struct WeightPart {
   std::string name;
   int64_t rows;
+  RowOrder order = {};
 };
 
-// Rows of several tensors one below the other: the projections of q, k and v are one product. k 0: a vector.
+// Rows of several tensors one below the other: the projections of q, k and v are one product, and may be one tensor.
+// k 0: a vector.
 struct WeightParts {
   std::vector<WeightPart> parts;
   int64_t k = 0;
@@ -46,8 +62,9 @@ struct WeightLayout {
 LayerLayout beacon_layer_layout(const ModelConfig& config, int layer);
 WeightParts beacon_embedding_layout(const ModelConfig& config);
 bool is_beacon_tensor(std::string_view name);
-// kBadFile: a window of beacons is longer than the model's positions.
-Status check_beacon_window(const ModelConfig& config);
+// kBadFile: a window of beacons is longer than the model's positions. kUnsupported: the model has fused projections, of
+// which beacons would have a part.
+Status check_beacons(const ModelConfig& config);
 
 LayerLayout layer_layout(const ModelConfig& config, int layer);  // what the config does not have is empty
 WeightLayout weight_layout(const ModelConfig& config);

@@ -1,7 +1,9 @@
 // none, pi, ntk, yarn, llama3, dynamic_ntk, longrope, freq_factors: other RoPE frequencies, so that a longer text stays
 // inside the trained angles.
 //
-// Idea        Pair a of a head turns by theta_a = b^(-2a/d) per position (b = rope_theta). A factor f slows it down:
+// Idea        Pair a of a head turns by theta_a = b^(-2a/d) per position (b = rope_theta; d dimensions of the head
+// turn).
+//             A factor f slows it down:
 //   pi        theta_a / f: positions squeezed f times (Chen et al. 2023, "Position Interpolation").
 //   ntk       b' = b f^(d/(d-2)): the fastest pair keeps its speed, the slowest is slowed f times (bloc97 2023).
 //   yarn      theta_a ((1-g)/f + g), g falling from 1 to 0 between the pairs that turn beta_fast and beta_slow times in
@@ -32,9 +34,9 @@ namespace {
 constexpr double kMaxFactor = 1e6;
 constexpr double kPi = 3.14159265358979323846;
 
-std::vector<double> frequencies(double base, int head_dim) {
-  std::vector<double> theta(static_cast<size_t>(head_dim / 2));
-  for (size_t a = 0; a < theta.size(); ++a) theta[a] = std::pow(base, -2.0 * static_cast<double>(a) / head_dim);
+std::vector<double> frequencies(double base, int rotary_dim) {
+  std::vector<double> theta(static_cast<size_t>(rotary_dim / 2));
+  for (size_t a = 0; a < theta.size(); ++a) theta[a] = std::pow(base, -2.0 * static_cast<double>(a) / rotary_dim);
   return theta;
 }
 
@@ -51,13 +53,13 @@ Result<int64_t> read_original(const Arguments& arguments, const RopeBase& base) 
 }
 
 Result<RopeScaling> make_none(const Arguments&, const RopeBase& base, CanonicalTerm&) {
-  return RopeScaling{{frequencies(base.theta, base.head_dim), 1}, base.train_len, {}};
+  return RopeScaling{{frequencies(base.theta, base.rotary_dim), 1}, base.train_len, {}};
 }
 
 Result<RopeScaling> make_pi(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const double factor, read_factor(arguments));
   canonical.add_real("factor", factor);
-  RopeScaling scaling{{frequencies(base.theta, base.head_dim), 1}, extended(base.original_len, factor, base), {}};
+  RopeScaling scaling{{frequencies(base.theta, base.rotary_dim), 1}, extended(base.original_len, factor, base), {}};
   for (double& theta : scaling.table.theta) theta /= factor;
   return scaling;
 }
@@ -65,10 +67,11 @@ Result<RopeScaling> make_pi(const Arguments& arguments, const RopeBase& base, Ca
 Result<RopeScaling> make_ntk(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
   QUIRE_ASSIGN(const double factor, read_factor(arguments));
   canonical.add_real("factor", factor);
-  const double d = base.head_dim;
-  if (base.head_dim < 4) return arguments.refuse("", "heads of " + number_text(d) + " dimensions; expected at least 4");
+  const double d = base.rotary_dim;
+  if (base.rotary_dim < 4)
+    return arguments.refuse("", "heads with " + number_text(d) + " dimensions that turn; expected at least 4");
   const double new_base = base.theta * std::pow(factor, d / (d - 2));
-  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, extended(base.original_len, factor, base), {}};
+  return RopeScaling{{frequencies(new_base, base.rotary_dim), 1}, extended(base.original_len, factor, base), {}};
 }
 
 struct YarnOptions {
@@ -84,7 +87,7 @@ std::vector<double> yarn_frequencies(const YarnOptions& options, const RopeBase&
   // The (fractional) pair that turns `turns` times in the original length.
   const auto pair_of = [&](double turns) {
     const double longest = static_cast<double>(options.original) / (turns * 2 * kPi);
-    return base.head_dim * std::log(longest) / (2 * std::log(base.theta));
+    return base.rotary_dim * std::log(longest) / (2 * std::log(base.theta));
   };
   double low = pair_of(options.beta_fast);
   double high = pair_of(options.beta_slow);
@@ -93,9 +96,9 @@ std::vector<double> yarn_frequencies(const YarnOptions& options, const RopeBase&
     high = std::ceil(high);
   }
   low = std::max(low, 0.0);
-  high = std::min(high, base.head_dim - 1.0);
+  high = std::min(high, base.rotary_dim - 1.0);
   if (low == high) high += 0.001;
-  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  std::vector<double> theta = frequencies(base.theta, base.rotary_dim);
   for (size_t a = 0; a < theta.size(); ++a) {
     const double kept = 1 - std::clamp((static_cast<double>(a) - low) / (high - low), 0.0, 1.0);
     if (options.harmonic) {
@@ -148,7 +151,7 @@ Result<RopeScaling> make_llama3(const Arguments& arguments, const RopeBase& base
   }
   QUIRE_ASSIGN(const int64_t original, read_original(arguments, base));
   canonical.add_real("factor", factor).add_real("low", low).add_real("high", high).add_integer("original", original);
-  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  std::vector<double> theta = frequencies(base.theta, base.rotary_dim);
   for (double& t : theta) {
     const double turns = static_cast<double>(original) * t / (2 * kPi);  // original length / wavelength
     const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
@@ -172,11 +175,12 @@ Result<RopeScaling> make_dynamic_ntk(const Arguments& arguments, const RopeBase&
   QUIRE_ASSIGN(int64_t length, read_length(arguments, base));
   length = std::max(length, original);
   canonical.add_real("factor", factor).add_integer("length", length).add_integer("original", original);
-  const double d = base.head_dim;
-  if (base.head_dim < 4) return arguments.refuse("", "heads of " + number_text(d) + " dimensions; expected at least 4");
+  const double d = base.rotary_dim;
+  if (base.rotary_dim < 4)
+    return arguments.refuse("", "heads with " + number_text(d) + " dimensions that turn; expected at least 4");
   const double ratio = static_cast<double>(length) / static_cast<double>(original);
   const double new_base = base.theta * std::pow(factor * ratio - (factor - 1), d / (d - 2));
-  return RopeScaling{{frequencies(new_base, base.head_dim), 1}, std::max(base.train_len, length), {}};
+  return RopeScaling{{frequencies(new_base, base.rotary_dim), 1}, std::max(base.train_len, length), {}};
 }
 
 Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& base, CanonicalTerm& canonical) {
@@ -192,7 +196,7 @@ Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& ba
   canonical.add_integer("length", length).add_integer("original", original).add_real("attention_factor", attention);
   const bool is_long = length > original;
   const std::vector<double>& chosen = is_long ? factors.long_factors : factors.short_factors;
-  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  std::vector<double> theta = frequencies(base.theta, base.rotary_dim);
   for (size_t a = 0; a < theta.size(); ++a) theta[a] /= chosen[a];
   // The long factors were found for all of train_len, the short ones for the original length.
   return RopeScaling{{std::move(theta), attention}, is_long ? base.train_len : std::min(original, base.train_len), {}};
@@ -200,7 +204,7 @@ Result<RopeScaling> make_longrope(const Arguments& arguments, const RopeBase& ba
 
 Result<RopeScaling> make_freq_factors(const Arguments& arguments, const RopeBase& base, CanonicalTerm&) {
   if (base.freq_factors.empty()) return arguments.unsupported("its factors come with a GGUF file; there are none here");
-  std::vector<double> theta = frequencies(base.theta, base.head_dim);
+  std::vector<double> theta = frequencies(base.theta, base.rotary_dim);
   for (size_t a = 0; a < theta.size(); ++a) theta[a] /= base.freq_factors[a];
   return RopeScaling{{std::move(theta), 1}, base.train_len, {}};
 }

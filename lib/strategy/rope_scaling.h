@@ -20,7 +20,7 @@ constexpr int64_t kMaxTrainLen = int64_t{1} << 40;
 
 struct RopeBase {
   double theta = 10000;
-  int head_dim = 64;
+  int rotary_dim = 64;  // dimensions of a head that turn: the d of all formulas
   int64_t train_len = 0;
   int64_t original_len = 0;                   // before the checkpoint's own extension
   int64_t expected_tokens = 0;                // of the session; 0: unknown
@@ -29,7 +29,7 @@ struct RopeBase {
 };
 
 struct RopeScaling {
-  RopeTable table;
+  RopeTable table;           // of the pairs that turn
   int64_t extended_len = 0;  // what weights trained for base.train_len positions reach with this scaling
   std::string canonical;
 };

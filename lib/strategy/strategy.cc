@@ -122,21 +122,26 @@ Status check_context(const StrategyContext& context) {
   if (context.head_dim < 2 || context.head_dim % 2 != 0) {
     return bad("head_dim is " + std::to_string(context.head_dim) + "; expected a positive even number");
   }
+  if (context.rotary_dim < 0 || context.rotary_dim > context.head_dim || context.rotary_dim % 2 != 0) {
+    return bad("rotary_dim is " + std::to_string(context.rotary_dim) + "; expected an even number of at most " +
+               std::to_string(context.head_dim));
+  }
+  const int64_t n_pairs = context.turning_dim() / 2;
   if (!(context.rope_theta >= kMinTheta && context.rope_theta <= kMaxTheta)) {
     return bad("rope_theta is " + std::to_string(context.rope_theta) + "; expected more than 1 and at most 1e15");
   }
   if (context.longrope) {
     for (const std::vector<double>* factors : {&context.longrope->short_factors, &context.longrope->long_factors}) {
-      if (static_cast<int64_t>(factors->size()) != context.head_dim / 2) {
+      if (static_cast<int64_t>(factors->size()) != n_pairs) {
         return bad("a list of " + std::to_string(factors->size()) + " longrope factors; expected " +
-                   std::to_string(context.head_dim / 2));
+                   std::to_string(n_pairs));
       }
     }
   }
   const std::vector<double>& factors = context.freq_factors;
-  if (!factors.empty() && static_cast<int64_t>(factors.size()) != context.head_dim / 2) {
+  if (!factors.empty() && static_cast<int64_t>(factors.size()) != n_pairs) {
     return bad("a list of " + std::to_string(factors.size()) + " frequency factors; expected " +
-               std::to_string(context.head_dim / 2));
+               std::to_string(n_pairs));
   }
   return {};
 }
@@ -273,7 +278,7 @@ Result<std::unique_ptr<const Strategy>> make_logged_strategy(std::string_view ex
   QUIRE_ASSIGN(const Parts parts, sort_terms(terms));
   const bool automatic = parts.visibility->name == kAuto;
 
-  RopeBase base{context.rope_theta,      context.head_dim,
+  RopeBase base{context.rope_theta,      context.turning_dim(),
                 context.train_len,       context.original_len > 0 ? context.original_len : context.train_len,
                 context.expected_tokens, context.longrope ? &*context.longrope : nullptr,
                 context.freq_factors};
@@ -292,6 +297,8 @@ Result<std::unique_ptr<const Strategy>> make_logged_strategy(std::string_view ex
   QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint
                                         ? checkpoint_rope(context.checkpoint_scaling, base)
                                         : make_rope_scaling(parts.scaling ? *parts.scaling : none, base, log));
+  // The other pairs of a head stand still: a model's loader puts them last (plan/head_order.h).
+  scaling.table.theta.resize(static_cast<size_t>(context.head_dim / 2), 0);
 
   const std::string suffix = " + " + scaling.canonical + base_text;
   QUIRE_ASSIGN(std::unique_ptr<Strategy> strategy,

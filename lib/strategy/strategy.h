@@ -63,6 +63,7 @@ struct StrategyContext {
   int64_t train_len = 0;     // positions the weights were trained for
   int64_t original_len = 0;  // and before the checkpoint's own extension; 0: as many
   int head_dim = 64;
+  int rotary_dim = 0;  // of these, those that turn (the first pairs); 0: all
   int n_query_heads = 1;
   int n_kv_heads = 1;
   double rope_theta = 10000;
@@ -78,6 +79,8 @@ struct StrategyContext {
   int64_t sliding_window = 0;   // the model's own: query i sees key j only if i - j is less; 0: none
   int64_t expected_tokens = 0;  // 0: unknown
   KvBudget kv_budget;
+
+  int turning_dim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
 
 struct KeyRange {

@@ -95,7 +95,7 @@ Result<std::string> term_object(const ListedTerm& term, const StrategyContext& c
 Result<std::string> list_strategies(const StrategyContext& given) {
   StrategyContext context = given;
   context.beacon.emplace();  // as published: a model that has none refuses the strategy, not its arguments
-  const auto pairs = static_cast<size_t>(context.head_dim / 2);
+  const auto pairs = static_cast<size_t>(context.turning_dim() / 2);
   context.longrope = LongRopeFactors{};
   context.longrope->short_factors.assign(pairs, 1);
   context.longrope->long_factors.assign(pairs, 1);

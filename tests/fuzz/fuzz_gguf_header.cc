@@ -12,10 +12,11 @@ namespace {
 
 void check_config(const quire::GgufHeader& header) {
   using namespace quire;
-  const auto at = header.tensors.find("rope_freqs.weight");
-  std::vector<float> factors;
-  if (at != header.tensors.end() && !at->second.shape.empty()) {
-    factors.assign(static_cast<size_t>(std::min<int64_t>(at->second.shape[0], 5000)), 2.5f);
+  GgufRopeTensors factors;
+  for (const char* name : {kGgufRopeFreqs, kGgufRopeFactorsLong, kGgufRopeFactorsShort}) {
+    const auto at = header.tensors.find(name);
+    if (at == header.tensors.end() || at->second.shape.empty()) continue;
+    factors[name].assign(static_cast<size_t>(std::min<int64_t>(at->second.shape[0], 5000)), 2.5f);
   }
   const auto config = gguf_model_config(header, factors);
   if (!config.ok()) {
@@ -25,8 +26,9 @@ void check_config(const quire::GgufHeader& header) {
   }
   const ModelConfig& c = config.value();
   FUZZ_REQUIRE(c.n_layers > 0 && c.head_dim > 0 && c.head_dim % 2 == 0 && c.n_query_heads % c.n_kv_heads == 0);
+  FUZZ_REQUIRE(c.rotary_dim > 0 && c.rotary_dim % 2 == 0 && c.rotary_dim <= c.head_dim);
   FUZZ_REQUIRE(c.nope_layers.empty() || static_cast<int>(c.nope_layers.size()) == c.n_layers);
-  FUZZ_REQUIRE(c.freq_factors.empty() || static_cast<int>(c.freq_factors.size()) == c.head_dim / 2);
+  FUZZ_REQUIRE(c.freq_factors.empty() || static_cast<int>(c.freq_factors.size()) == c.rotary_dim / 2);
   FUZZ_REQUIRE(c.eos_token_ids.size() <= ModelLimits::kTokenIds && c.bos_token_ids.size() <= 1);
   for (const int32_t id : c.eos_token_ids) FUZZ_REQUIRE(id >= 0 && id < c.vocab_size);
   FUZZ_REQUIRE(parse_json_object(c.json, "json").ok());

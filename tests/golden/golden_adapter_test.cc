@@ -15,11 +15,12 @@ constexpr double kTolerance = 2e-5;
 struct Case {
   const char* name;
   const char* strategy;
+  const char* base = "text_256";
 };
 
 class GoldenAdapter : public testing::TestWithParam<Case> {
  protected:
-  const std::string base_ = kFolder + "models/text_256";
+  const std::string base_ = kFolder + "models/" + GetParam().base;
   const std::string adapter_ = kFolder + "adapters/" + GetParam().name;
   const GoldenFile file_{adapter_ + ".safetensors"};
   const std::vector<int32_t> ids_ = file_.ids("ids");
@@ -48,7 +49,8 @@ TEST_P(GoldenAdapter, Merged) { EXPECT_LT(worst_error(GoldenModel(base_, {adapte
 
 // base(theta=2e8) is the one that the adapter was made with; without it the logits are others.
 INSTANTIATE_TEST_SUITE_P(Adapters, GoldenAdapter,
-                         testing::Values(Case{"attention", "full + base(theta=2e8)"}, Case{"everything", "full"}),
+                         testing::Values(Case{"attention", "full + base(theta=2e8)"}, Case{"everything", "full"},
+                                         Case{"fused", "full", "phi3_longrope"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

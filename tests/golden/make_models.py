@@ -23,7 +23,7 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 LONGROPE = {"short_factor": [1.0 + 0.05 * a for a in range(16)], "long_factor": [1.0 + 0.5 * a for a in range(16)],
             "original_max_position_embeddings": 512}
 
-# name: (LlamaConfig (or MistralConfig) arguments, how config.json and the weights are written)
+# name: (arguments of the configuration, how config.json and the weights are written)
 CONFIGS = {
     "mha_default": (dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=4), dict(keys="old")),
     "gqa_linear": (
@@ -87,6 +87,19 @@ CONFIGS = {
         dict(family="SmolLM3", keys="new", rope={"rope_type": "yarn", "factor": 4.0,
                                                  "original_max_position_embeddings": 64}),
     ),
+    "phi3_window": (
+        dict(hidden_size=64, num_attention_heads=4, sliding_window=64, pad_token_id=None),
+        dict(family="Phi3", keys="old", dtype=torch.bfloat16),
+    ),
+    # Of heads of 24 dimensions 18 are rotated; the attention factor is theirs alone.
+    "phi3_longrope": (
+        dict(hidden_size=96, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+             partial_rotary_factor=0.75, max_position_embeddings=256, original_max_position_embeddings=64,
+             pad_token_id=None),
+        dict(family="Phi3", keys="old", type_key="type", rope={
+            "rope_type": "longrope", "short_factor": [1.0 + 0.1 * a for a in range(9)],
+            "long_factor": [1.0 + a for a in range(9)]}),
+    ),
 }
 
 SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
@@ -109,18 +122,18 @@ def tokenizer_model(vocab_size):
     return out.getvalue()
 
 
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3")
 
 
 def random_family(generator, family, arguments):
     """`arguments` of a random Llama as those of another family, with random settings of its own."""
     arguments = dict(arguments)
-    if family in ("Mistral", "Qwen2"):
+    if family in ("Mistral", "Qwen2", "Phi3"):
         arguments.pop("attention_bias", None)
-    if family in ("Mistral", "Qwen2", "Qwen3"):
+    if family in ("Mistral", "Qwen2", "Qwen3", "Phi3"):
         arguments.pop("mlp_bias", None)
     train_len = arguments["max_position_embeddings"]
-    if family == "Mistral":
+    if family in ("Mistral", "Phi3"):
         arguments["sliding_window"] = generator.choice((None, 1, generator.randrange(2, 2 * train_len)))
     if family in ("Qwen2", "Qwen3"):  # in all layers or, by one key or another, in none
         arguments.update(sliding_window=generator.choice((None, 1, generator.randrange(2, 2 * train_len))),
@@ -146,7 +159,7 @@ def randomise(model, seed):
         elif "embed_tokens" in name:
             parameter.copy_(noise)
         else:
-            gain = 1.5 if "q_proj" in name or "k_proj" in name else 1.0
+            gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
             parameter.copy_(noise * gain / parameter.shape[1] ** 0.5)
 
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/selection.h"
+#include "lib/plan/head_order.h"
 #include "tests/gpu/elements.h"
 #include "tests/gpu/schedules.h"
 #include "tests/gpu/test_device.h"
@@ -132,24 +133,29 @@ TEST_P(RepresentationKernels, OfAttention) {
   struct Case {
     cuda::KvShape shape;
     ElementType type;
-    double rounding;  // in relation to the number
+    double rounding;     // in relation to the number
+    int rotary_dim = 0;  // 0: all
   };
-  for (const auto& [shape, type, rounding] : {Case{{2, 32, 48, ElementType::kBF16}, ElementType::kF32, 0},
-                                              Case{{1, 112, 20, ElementType::kF16}, ElementType::kF32, 0},
-                                              Case{{1, 10, 131, ElementType::kF16}, ElementType::kF32, 0},
-                                              Case{{1, 64, 128, ElementType::kBF16}, ElementType::kF32, 0},
-                                              Case{{2, 32, 48, ElementType::kF16}, ElementType::kBF16, 0x1p-8}}) {
+  for (const auto& [shape, type, rounding, rotary] :
+       {Case{{2, 32, 48, ElementType::kBF16}, ElementType::kF32, 0},
+        Case{{2, 96, 32, ElementType::kF16}, ElementType::kF32, 0, 66},
+        Case{{1, 112, 20, ElementType::kF16}, ElementType::kF32, 0},
+        Case{{1, 10, 131, ElementType::kF16}, ElementType::kF32, 0},
+        Case{{1, 64, 128, ElementType::kBF16}, ElementType::kF32, 0},
+        Case{{2, 32, 48, ElementType::kF16}, ElementType::kBF16, 0x1p-8}}) {
     const int64_t d = shape.head_dim, l = shape.chunk, heads = 2 * shape.n_kv_heads, first = 1, n = 2;
     const Chunks text(random_, shape, first + n);
     Elements queries = random_elements(random_, ElementType::kBF16, n * l * heads * d);
     Elements page(type, heads * cuda::kPageChunks * d);
     const Shared<void*> address(1, page.bytes.data());
     const float scale = 0.3f;
+    const HeadOrder order{d, rotary > 0 ? rotary : d};
     ASSERT_EQ(run(&cuda::DeviceApi::attend_in_chunks, {shape,
                                                        text.addresses.data(),
                                                        text.turns.data(),
                                                        static_cast<int>(heads),
                                                        scale,
+                                                       static_cast<int>(order.rotary_dim),
                                                        queries.rows(heads * d),
                                                        first,
                                                        n,
@@ -174,7 +180,9 @@ TEST_P(RepresentationKernels, OfAttention) {
           const Vector out = attend(text.turned(q, static_cast<double>(r)), values);
           for (size_t e = 0; e < mean.size(); ++e) mean[e] += out[e] / static_cast<double>(l);
         }
-        const Vector expected = attend(mean, keys);
+        Vector as_keys;
+        for (int64_t e = 0; e < d; ++e) as_keys.push_back(mean[static_cast<size_t>(order.source(e))]);
+        const Vector expected = attend(as_keys, keys);
         for (int64_t e = 0; e < d; ++e) {
           const double right = expected[static_cast<size_t>(e)];
           ASSERT_NEAR(page[(head * 64 + c) * d + e], right, 1e-5 + rounding * std::abs(right)) << c << " " << head;

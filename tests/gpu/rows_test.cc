@@ -98,6 +98,21 @@ TEST_P(RowKernels, NormaliseHeads) {
   }
 }
 
+TEST_P(RowKernels, ScaleWhatIsNotRotated) {
+  for (const ElementType type : kFloatTypes) {
+    const int64_t n = 3, heads = 5, head_dim = 128, rotary_dim = 90, stride = heads * head_dim + 6;
+    Elements x = random_elements(random_, type, (n + 1) * stride, 2);
+    const Elements before = x;
+    ASSERT_EQ(run(&cuda::DeviceApi::scale_unrotated, x.rows(stride), n, heads, head_dim, rotary_dim, 0.7f), 0);
+    for (int64_t i = 0; i < (n + 1) * stride; ++i) {
+      const int64_t j = i % stride;
+      const bool scaled = i < n * stride && j < heads * head_dim && j % (head_dim / 2) >= rotary_dim / 2;
+      const double expected = before[i] * (scaled ? static_cast<double>(0.7f) : 1.0);
+      ASSERT_NEAR(x[i], expected, scaled ? tolerance(type, expected) : 0) << i;
+    }
+  }
+}
+
 TEST_P(RowKernels, GateRowsInPlaceToo) {
   for (const ElementType type : kFloatTypes) {
     const int64_t n = 2, width = 300, stride = 2 * width + 8;

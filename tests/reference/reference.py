@@ -272,11 +272,11 @@ class DcaTopK(LongHeads):
 
 
 def rotate(x, positions, rope):
-    """R(p) of each row of x [n, d], without the attention factor."""
-    half = x.shape[1] // 2
+    """R(p) of each row of x [n, d], without the attention factor; dimensions behind the pairs of rope stay."""
+    half = len(rope.theta)
     angles = positions[:, None] * rope.theta[None]
-    first, second = x[:, :half], x[:, half:]
-    return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], 1)
+    first, second, rest = x[:, :half], x[:, half:2 * half], x[:, 2 * half:]
+    return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin(), rest], 1)
 
 
 def logit_scale(n, train_len, slope):
@@ -286,25 +286,26 @@ def logit_scale(n, train_len, slope):
 
 
 class Model:
-    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3 or SmolLM3."""
+    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3, SmolLM3 or Phi3."""
 
     def __init__(self, directory):
         directory = pathlib.Path(directory)
         config = json.loads((directory / "config.json").read_text())
-        self.weights = {}
+        weights = {}
         for file in sorted(directory.glob("*.safetensors")):
-            self.weights.update({k: v.double() for k, v in safetensors.torch.load_file(file).items()})
+            weights.update({k: v.double() for k, v in safetensors.torch.load_file(file).items()})
         self.n_layers = config["num_hidden_layers"]
         self.n_query_heads = config["num_attention_heads"]
         self.n_kv_heads = config.get("num_key_value_heads") or self.n_query_heads
         family = config["architectures"][0].removesuffix("ForCausalLM")
         self.head_dim = config.get("head_dim") or (
             128 if family == "Qwen3" else config["hidden_size"] // self.n_query_heads)
+        self.intermediate_size = config["intermediate_size"]
         self.vocab_size = config["vocab_size"]
         self.eps = config["rms_norm_eps"]
         self.train_len = config["max_position_embeddings"]
-        slides = family == "Mistral" or "sliding_attention" in config.get("layer_types", ())  # then in all layers
-        self.window = config["sliding_window"] if slides else None
+        slides = family in ("Mistral", "Phi3") or "sliding_attention" in config.get("layer_types", ())  # then in all layers
+        self.window = config.get("sliding_window") if slides else None
         self.nope_layers = set()  # in these nothing is rotated
         if family == "SmolLM3":
             rotates = config.get("no_rope_layers") or [
@@ -313,9 +314,28 @@ class Model:
         self.scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or (
             2000000.0 if family == "SmolLM3" else 10000.0)
+        partial = self.scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1
+        self.rotary_dim = int(self.head_dim * partial)  # the first dimensions of a head; the others are not rotated
+        self.original_len = config.get("original_max_position_embeddings") or self.train_len  # where RoPE has none
+        self.is_fused = family == "Phi3"
+        self.set_weights(weights)
         self.rope_type = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
         # Dynamic NTK is the one type whose max_position_embeddings is not the end.
         self.longest = math.inf if self.rope_type == "dynamic" else self.train_len
+
+    def set_weights(self, weights):
+        """Under the names of the checkpoint. Phi3 has q, k and v in one tensor, gate and up in another."""
+        self.weights = dict(weights)
+        if not self.is_fused:
+            return
+        q, kv = self.n_query_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        parts = {"self_attn.qkv_proj": [("self_attn.q_proj", q), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)],
+                 "mlp.gate_up_proj": [(f"mlp.{name}_proj", self.intermediate_size) for name in ("gate", "up")]}
+        for layer in range(self.n_layers):
+            prefix = f"model.layers.{layer}."
+            for fused, names in parts.items():
+                rows = self.weights.pop(f"{prefix}{fused}.weight").split([n for _, n in names])
+                self.weights.update({f"{prefix}{name}.weight": part for (name, _), part in zip(names, rows)})
 
     def positions(self, n):
         """Plain attention as the checkpoint has it."""
@@ -324,22 +344,23 @@ class Model:
     def rope(self, length):
         """The checkpoint's own frequencies, for a text of `length` tokens."""
         s, kind = self.scaling, self.rope_type
-        original = s.get("original_max_position_embeddings", self.train_len)
+        original = s.get("original_max_position_embeddings", self.original_len)
         if kind == "linear":
-            return rope_pi(self.head_dim, self.base, s["factor"])
+            return rope_pi(self.rotary_dim, self.base, s["factor"])
         if kind == "llama3":
-            return rope_llama3(self.head_dim, self.base, s["factor"], s["low_freq_factor"], s["high_freq_factor"],
+            return rope_llama3(self.rotary_dim, self.base, s["factor"], s["low_freq_factor"], s["high_freq_factor"],
                                original)
         if kind == "yarn":
-            return rope_yarn(self.head_dim, self.base, s["factor"], original, s.get("beta_fast") or 32,
+            return rope_yarn(self.rotary_dim, self.base, s["factor"], original, s.get("beta_fast") or 32,
                              s.get("beta_slow") or 1, s.get("attention_factor"), truncate=s.get("truncate", True))
         if kind == "dynamic":
-            return rope_dynamic_ntk(self.head_dim, self.base, s["factor"], self.train_len, length)
+            return rope_dynamic_ntk(self.rotary_dim, self.base, s["factor"], self.train_len, length)
         if kind == "longrope":
-            return rope_longrope(self.head_dim, self.base, s, self.train_len, length)
+            return rope_longrope(self.rotary_dim, self.base, {**s, "original_max_position_embeddings": original},
+                                 self.train_len, length)
         if kind != "default":
             raise ValueError(f"rope_type {kind} has no reference")
-        return rope_plain(self.head_dim, self.base)
+        return rope_plain(self.rotary_dim, self.base)
 
     def linear(self, x, name):
         y = x @ self.weights[name + ".weight"].T
@@ -386,6 +407,7 @@ class Model:
         k = self.linear(x, name + "k_proj").view(n, self.n_kv_heads, d)
         v = self.linear(x, name + "v_proj").view(n, self.n_kv_heads, d)
         q, k = self.norm_heads(q, k, name)
+        q[..., 2 * len(rope.theta):] /= rope.attention_factor**2  # a factor of what is rotated only
         group = self.n_query_heads // self.n_kv_heads
         if callable(positions):
             positions = positions(q, k, v, rope)
@@ -401,8 +423,9 @@ class Model:
 
 
 def pair_logits(q, k, distance, rope):
-    """(R(M[i][j]) q_i) . k_j A^2 for a block of queries; -inf where M is NaN. Pair a is (x[a], x[a + d/2])."""
-    half = q.shape[1] // 2
+    """(R(M[i][j]) q_i) . k_j A^2 for a block of queries; -inf where M is NaN. Pair a is (x[a], x[a + r/2]) of the first r
+    dimensions; the others are not rotated."""
+    half = len(rope.theta)
     seen = (~distance.isnan()).any(0).nonzero()
     if len(seen) == 0:
         return torch.full_like(distance, -math.inf)
@@ -415,6 +438,7 @@ def pair_logits(q, k, distance, rope):
         (q1, q2), (k1, k2) = (q[:, a, None], q[:, a + half, None]), (k[:last, a], k[:last, a + half])
         products.addcmul_(torch.cos(distinct * theta)[which], q1 * k1 + q2 * k2)
         products.addcmul_(torch.sin(distinct * theta)[which], q1 * k2 - q2 * k1)
+    products += q[:, 2 * half:] @ k[:last, 2 * half:].T
     logits = torch.full_like(distance, -math.inf)
     logits[:, :last] = torch.where(visible.isnan(), -math.inf, products * rope.attention_factor**2)
     return logits

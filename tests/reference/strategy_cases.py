@@ -9,7 +9,7 @@ import reference
 
 MARGIN = 3e-5  # of a selection, in standard deviations of its scores: ten times what float32 makes of them
 
-# name, expression, positions(n) -> matrix or function (reference.Model.forward), rope(head_dim, base) -> Rope (None: the
+# name, expression, positions(n) -> matrix or function (reference.Model.forward), rope(rotary_dim, base) -> Rope (None: the
 # checkpoint's own), scale(n) -> factor on each query's logits (None: 1)
 Case = collections.namedtuple("Case", "name expression positions rope scale", defaults=(None, None))
 
@@ -262,7 +262,7 @@ def expected_logits(model, prompts, case):
     """The first prompt for which no selection is a close call, and what a session with this strategy must compute of
     it, [n, vocab] in float64."""
     for ids in prompts:
-        rope = case.rope(model.head_dim, model.base) if case.rope else model.rope(len(ids))
+        rope = case.rope(model.rotary_dim, model.base) if case.rope else model.rope(len(ids))
         n = len(ids)
         scale = case.scale(n) if case.scale else None
         positions = case.positions(n)

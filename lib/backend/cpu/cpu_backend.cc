@@ -334,6 +334,16 @@ class CpuBackend final : public Backend {
     });
   }
 
+  Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) override {
+    const int64_t half = shape.head_dim / 2;
+    return for_rows(exec, n, [&](int64_t r, int) {
+      float* row = rows_ptr(x.at(r));
+      for (int64_t h = 0; h < 2 * shape.heads; ++h) {  // halves
+        for (int64_t a = shape.rotary_dim / 2; a < half; ++a) row[h * half + a] *= by;
+      }
+    });
+  }
+
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
     return for_rows(exec, n, [&](int64_t r, int) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
   }

@@ -41,6 +41,10 @@ class Representer {
     const std::byte* record = record_ptr(args_.records.chunks[static_cast<size_t>(chunk)]);
     const void* keys = record + layout_.keys(kv_head);
     mean_output(head, (chunk - args_.first_chunk) * l_, keys, record + layout_.values(kv_head));
+    if (args_.order.moves()) {  // as keys are
+      std::copy_n(mean_, d_, out_);
+      for (int64_t c = 0; c < d_; ++c) mean_[c] = out_[args_.order.source(c)];
+    }
 
     attention_scores(mean_, 1, d_, sequence_.geometry.type, keys, 0, l_, scores_, ld_);
     for (int64_t j = 0; j < l_; ++j) scores_[j] *= sequence_.scale;

@@ -193,6 +193,11 @@ class CudaBackend final : public Backend {
     return launch<&DeviceApi::head_norm>(exec, "a norm of heads", device_rows(x), floats(weight), eps, n, heads,
                                          head_dim);
   }
+  using Backend::scale_unrotated;
+  Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) override {
+    return launch<&DeviceApi::scale_unrotated>(exec, "the scale of what is not rotated", device_rows(x), n, shape.heads,
+                                               shape.head_dim, shape.rotary_dim, by);
+  }
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override;
   Status add_low_rank(Exec exec, const LowRankArgs& args) override {
     const int64_t rank = args.b->k;

@@ -117,6 +117,7 @@ Status run_represent(CudaQueue& queue, const CancelToken* cancel, const CudaStep
     of.turns = turns_of(sequence.rope);
     of.n_query_heads = step.n_query_heads;
     of.scale = sequence.scale;
+    of.rotary_dim = args.order.moves() ? static_cast<int>(args.order.rotary_dim) : sequence.geometry.head_dim;
     of.queries = device_rows(args.queries);
     of.first_chunk = args.first_chunk;
     of.n_chunks = args.n_chunks;

@@ -331,6 +331,11 @@ class DeferredBackend final : public Backend {
     own.y = real(args.y);
     return add(exec, [this, own](Exec late) { return real_->add_low_rank(late, own); });
   }
+  Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) override {
+    return add(exec, [this, own = real(x), n, shape, by](Exec late) {
+      return real_->scale_unrotated(late, own, n, shape, by);
+    });
+  }
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
     return add(exec, [this, from = real(x), n, width, to = real(out)](Exec late) {
       return real_->swiglu(late, from, n, width, to);

@@ -267,6 +267,27 @@ TEST(Operations, HeadNormIsTheNormOfEachHead) {
   }
 }
 
+// What is rotated, what lies between the heads and the next row, and rows behind the n stay.
+TEST(Operations, ScaleUnrotatedLeavesTheOthers) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  const int64_t n = 11, heads = 3, d = 24, rotary = 18, column = 8, stride = column + heads * d + 5;
+  const auto x = random.normal((n + 1) * stride);
+  for (const int threads : {1, 3}) {
+    Machine machine(threads);
+    const auto xs = machine.buffer(x);
+    const Rows rows = Rows{xs.get(), 0, stride}.column(column);
+    ASSERT_TRUE(machine.backend->scale_unrotated(machine.exec(), rows, n, {heads, d, rotary}, 0.7f).ok());
+    const auto result = machine.values(*xs);
+    for (int64_t i = 0; i < (n + 1) * stride; ++i) {
+      const int64_t in_heads = i % stride - column;
+      const bool scaled = i < n * stride && in_heads >= 0 && in_heads < heads * d && in_heads % (d / 2) >= rotary / 2;
+      const float own = x[static_cast<size_t>(i)];
+      ASSERT_EQ(result[static_cast<size_t>(i)], scaled ? 0.7f * own : own) << i;
+    }
+  }
+}
+
 TEST(Operations, Swiglu) {
   Random random;
   SCOPED_TRACE(random.trace());
@@ -344,6 +365,7 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->head_norm(exec, rows, *weight, 1e-5f, 4, 1, 64).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->scale_unrotated(exec, rows, 4, {1, 64, 32}, 0.5f).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, Write::kSet, rows).code(), Code::kCancelled);
   const LowRankArgs low_rank{rows, 4, matrix.get(), matrix.get(), 1, rows, rows};
   EXPECT_EQ(machine.backend->add_low_rank(exec, low_rank).code(), Code::kCancelled);

@@ -55,7 +55,15 @@ class Header {
   }
   Header& tokens(GgufValue::Strings texts) { return put("tokenizer.ggml.tokens", std::move(texts)); }
 
-  Result<ModelConfig> read(std::vector<float> rope_freqs = {}) const { return gguf_model_config(header_, rope_freqs); }
+  Result<ModelConfig> read(std::vector<float> rope_freqs = {}) const {
+    GgufRopeTensors tensors = rope_tensors_;
+    if (!rope_freqs.empty()) tensors[kGgufRopeFreqs] = std::move(rope_freqs);
+    return gguf_model_config(header_, tensors);
+  }
+  Header& rope(const char* tensor, std::vector<float> values) {
+    rope_tensors_[tensor] = std::move(values);
+    return *this;
+  }
   std::string message(std::vector<float> rope_freqs = {}) const {
     const auto config = read(std::move(rope_freqs));
     EXPECT_FALSE(config.ok());
@@ -65,6 +73,7 @@ class Header {
  private:
   std::string architecture_;
   GgufHeader header_;
+  GgufRopeTensors rope_tensors_;
 };
 
 ModelConfig take(Result<ModelConfig> config) {
@@ -234,7 +243,7 @@ TEST(GgufConfig, OtherComputationsAreRefusedByName) {
   const auto other = Header("gemma3").read();
   EXPECT_EQ(other.status().code(), Code::kUnsupported);
   EXPECT_EQ(other.status().message(),
-            "general.architecture \"gemma3\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3");
+            "general.architecture \"gemma3\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3");
 }
 
 TEST(GgufConfig, TheUsualComputationMayBeNamed) {
@@ -250,6 +259,44 @@ TEST(GgufConfig, AWindowIsThatOfAllLayers) {
   EXPECT_EQ(take(Header().set("attention.sliding_window", 64).read()).sliding_window, 64);
   EXPECT_EQ(take(Header("mistral3").set("attention.sliding_window", 64).read()).sliding_window, 64);
   EXPECT_EQ(Header("qwen2").set("attention.sliding_window", 64).message(), "qwen2.attention.sliding_window 64");
+}
+
+TEST(GgufConfig, OfPhi3HasFusedProjectionsAndLongRope) {
+  Header header("phi3");
+  header.layers({"attn_qkv.weight", "ffn_up.weight"}).set("rope.dimension_count", 12);
+  header.set("attention.sliding_window", 64);
+  const ModelConfig plain = take(header.read());
+  EXPECT_TRUE(plain.fused_projections && plain.tie_word_embeddings && !plain.qkv_bias);
+  EXPECT_EQ(plain.architecture, "Phi3ForCausalLM");
+  EXPECT_EQ(plain.rotary_dim, 12);
+  EXPECT_EQ(plain.head_dim, 16);
+  EXPECT_EQ(plain.sliding_window, 64);
+  EXPECT_EQ(plain.rope_scaling, "");
+  EXPECT_EQ(take(Header("phi3").read()).rotary_dim, 16);
+
+  header.set("rope.scaling.original_context_length", 128);
+  header.rope(kGgufRopeFactorsLong, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(header.message(), "tensor rope_factors_short.weight is missing; rope_factors_long.weight is there");
+  header.rope(kGgufRopeFactorsShort, {1, 1, 1, 1, 1, 2});
+  const ModelConfig config = take(header.read());
+  EXPECT_THAT(config.longrope.long_factors, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(config.longrope.short_factors, ElementsAre(1, 1, 1, 1, 1, 2));
+  EXPECT_EQ(config.longrope.original, 128);
+  const double usual = std::sqrt(1 + std::log(4.0) / std::log(128.0));  // of 512 positions
+  EXPECT_NEAR(config.longrope.attention_factor, usual, 1e-12);
+  EXPECT_EQ(config.rope_type, "longrope");
+  EXPECT_THAT(config.rope_scaling, testing::StartsWith("longrope(original=128, attention_factor=1.1"));
+  EXPECT_EQ(take(Header(header).set("rope.scaling.attn_factor", 1.5).read()).longrope.attention_factor, 1.5);
+  EXPECT_NE(config.json, take(Header(header).rope(kGgufRopeFactorsLong, {1, 2, 3, 4, 5, 7}).read()).json);
+
+  EXPECT_THAT(Header(header).rope(kGgufRopeFactorsLong, {1, 2, 3}).message(),
+              HasSubstr("rope_factors_long.weight: expected 6 numbers"));
+  EXPECT_THAT(Header(header).rope(kGgufRopeFactorsShort, {1, 2, 3, 4, 5, 0}).message(),
+              HasSubstr("rope_factors_short.weight: expected 6 numbers from 0.000001"));
+  EXPECT_THAT(Header(header).set("rope.scaling.type", "yarn").set("rope.scaling.factor", 2.0).message(),
+              HasSubstr("rope_factors_long.weight beside rope.scaling.type yarn"));
+  EXPECT_THAT(Header(header).set("rope.dimension_count", 11).message(), HasSubstr("phi3.rope.dimension_count 11"));
+  EXPECT_EQ(Header("phi3").tensor("blk.0.attn_qkv.bias").message(), "tensor blk.0.attn_qkv.bias");
 }
 
 std::string scaling(Header header) { return take(header.read()).rope_scaling; }

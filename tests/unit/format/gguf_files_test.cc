@@ -129,6 +129,20 @@ TEST_F(GgufFilesTest, TensorsHaveHuggingFaceNames) {
     EXPECT_EQ(hugging_face_name(gguf), hugging_face);
     EXPECT_EQ(gguf_name(hugging_face), gguf);
   }
+  const std::pair<const char*, const char*> fused[] = {
+      {"blk.3.attn_qkv.weight", "model.layers.3.self_attn.qkv_proj.weight"},
+      {"blk.3.ffn_up.weight", "model.layers.3.mlp.gate_up_proj.weight"},
+      {"blk.3.ffn_down.weight", "model.layers.3.mlp.down_proj.weight"}};
+  for (const auto& [gguf, hugging_face] : fused) {
+    EXPECT_EQ(hugging_face_name(gguf, true), hugging_face);
+    EXPECT_EQ(gguf_name(hugging_face), gguf);
+  }
+}
+
+ModelConfig heads_of_8() {
+  ModelConfig config;
+  config.head_dim = 8;
+  return config;
 }
 
 TEST_F(GgufFilesTest, OnlyLlamaInterleavesHeads) {
@@ -141,7 +155,7 @@ TEST_F(GgufFilesTest, OnlyLlamaInterleavesHeads) {
     for (const Access access : {Access::kMap, Access::kRead}) {
       auto model = open_gguf(path);
       ASSERT_TRUE(model.ok()) << model.status().message();
-      auto files = gguf_tensor_files(std::move(*model), 8, access);
+      auto files = gguf_tensor_files(std::move(*model), heads_of_8(), access);
       ASSERT_TRUE(files.ok()) << files.status().message();
       const int64_t expected = std::string(architecture) == "llama" ? 8 : 0;
       const std::string q = "model.layers.0.self_attn.q_proj.weight", v = "model.layers.0.self_attn.v_proj.weight";
@@ -180,7 +194,7 @@ TEST_F(GgufFilesTest, ModelsMayBeSplit) {
     EXPECT_EQ(*model->header.metadata.at("general.architecture").string(), "llama");
     EXPECT_THAT(*read_gguf_values(*model, "output_norm.weight"), testing::SizeIs(4));
     EXPECT_THAT(*read_gguf_values(*model, "none"), testing::IsEmpty());
-    auto files = gguf_tensor_files(std::move(*model), 8, Access::kRead);
+    auto files = gguf_tensor_files(std::move(*model), heads_of_8(), Access::kRead);
     ASSERT_TRUE(files.ok()) << files.status().message();
     std::vector<std::byte> bytes(16);
     ASSERT_TRUE((*files)->read("model.embed_tokens.weight", 48, bytes).ok());
@@ -216,7 +230,8 @@ TEST_F(GgufFilesTest, RefusesWhatCannotBe) {
   // Two names of GGUF for one of Hugging Face.
   auto twice = open_gguf(write("c.gguf", {{"output.weight", {4}}, {"lm_head.weight", {4}}}));
   ASSERT_TRUE(twice.ok());
-  EXPECT_THAT(gguf_tensor_files(std::move(*twice), 8, Access::kRead).status().message(), HasSubstr("under two names"));
+  EXPECT_THAT(gguf_tensor_files(std::move(*twice), heads_of_8(), Access::kRead).status().message(),
+              HasSubstr("under two names"));
 }
 
 }  // namespace

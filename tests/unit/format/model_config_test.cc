@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,62 @@ TEST(ModelConfig, TheUsualComputationMayBeNamed) {
                                     {"hidden_act", "silu"}})
                             .status();
   EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// As the file of Phi-4-mini, with small numbers.
+nlohmann::json phi3() {
+  return {{"architectures", {"Phi3ForCausalLM"}},
+          {"model_type", "phi3"},
+          {"head_dim", nullptr},
+          {"partial_rotary_factor", 0.75},
+          {"attention_bias", false},
+          {"sliding_window", 262144},
+          {"original_max_position_embeddings", 64},
+          {"max_position_embeddings", 256},
+          {"rope_scaling",
+           {{"type", "longrope"}, {"short_factor", {1, 1, 1, 1, 1, 2}}, {"long_factor", {1, 2, 3, 4, 5, 6}}}}};
+}
+
+TEST(ModelConfig, OfPhi3TurnsAPartOfEachHead) {
+  auto config = parse_with(phi3());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config->fused_projections);
+  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->rotary_dim, 12);
+  EXPECT_EQ(config->sliding_window, 262144);
+  EXPECT_EQ(config->longrope.original, 64);
+  EXPECT_THAT(config->longrope.long_factors, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_NEAR(config->longrope.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-12);
+  auto change = phi3();
+  change["sliding_window"] = nullptr;
+  change["rms_norm_eps"] = nullptr;
+  change["partial_rotary_factor"] = nullptr;
+  change["rope_scaling"] = nullptr;
+  auto plain = parse_with(change);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->sliding_window, 0);
+  EXPECT_EQ(plain->rotary_dim, 16);
+}
+
+TEST(ModelConfig, APartOfAHeadIsWholePairsAndOneForAll) {
+  // The file's other settings, and what the message names.
+  const std::pair<nlohmann::json, const char*> cases[] = {
+      {{{"partial_rotary_factor", 0.3125}}, "is 5; expected an even number"},
+      {{{"partial_rotary_factor", 0.05}}, "is 0; expected an even number"},
+      {{{"partial_rotary_factor", 1.5}}, "partial_rotary_factor is 1.5"},
+      {{{"partial_rotary_factor", 0.5}}, "4 numbers"},  // longrope's lists have 6
+      {{{"rope_scaling", {{"type", "default"}, {"partial_rotary_factor", 0.5}}}}, "one value throughout the file"}};
+  for (const auto& [changes, named] : cases) {
+    auto settings = phi3();
+    settings.update(changes);
+    const Status status = parse_with(settings).status();
+    EXPECT_EQ(status.code(), Code::kBadFile) << changes;
+    EXPECT_THAT(status.message(), HasSubstr(named)) << changes;
+  }
+  const Status elsewhere =
+      parse_with({{"rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}).status();
+  EXPECT_EQ(elsewhere.code(), Code::kUnsupported);
+  EXPECT_THAT(elsewhere.message(), HasSubstr("rope_scaling: partial_rotary_factor 0.5"));
 }
 
 TEST(ModelConfig, BadNumbersAreRefusedByKey) {

@@ -143,7 +143,6 @@ TEST(RopeScaling, TheUnsupportedIsNamed) {
       {R"({"type": "su", "short_factor": [1, 1], "long_factor": [1, 1], "short_mscale": 1.1})", "short_mscale"},
       {R"({"type": "proportional"})", "proportional"},
       {R"({"type": "linear", "factor": 2, "low_freq_factor": 1})", "low_freq_factor"},
-      {R"({"rope_type": "default", "partial_rotary_factor": 0.5})", "partial_rotary_factor"},
       {R"({"full_attention": {"rope_type": "default"}})", "full_attention"},
   };
   for (const auto& [settings, expected] : cases) {

@@ -23,7 +23,8 @@ struct Llama31 {
     header.metadata["llama.rope.freq_base"] = GgufValue(500000.0);
   }
   std::unique_ptr<const Strategy> strategy(const std::string& expression, const std::vector<float>& factors) const {
-    const auto config = gguf_model_config(header, factors);
+    const auto config =
+        gguf_model_config(header, factors.empty() ? GgufRopeTensors() : GgufRopeTensors{{kGgufRopeFreqs, factors}});
     EXPECT_TRUE(config.ok()) << config.status().message();
     auto made = make_strategy(expression, strategy_context(config.value(), {.expected_tokens = 100}));
     EXPECT_TRUE(made.ok()) << made.status().message();

@@ -100,6 +100,9 @@ class WatchedBackend : public Backend {
     return real_.matmul(exec, x, n, matrix, bias, write, y);
   }
   Status add_low_rank(Exec exec, const LowRankArgs& args) override { return real_.add_low_rank(exec, args); }
+  Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) override {
+    return real_.scale_unrotated(exec, x, n, shape, by);
+  }
   Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
     return real_.swiglu(exec, x, n, width, out);
   }

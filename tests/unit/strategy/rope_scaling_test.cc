@@ -198,6 +198,31 @@ TEST(RopeScaling, OfLongRopeIsRefusedWithoutACheckpointOfThatKind) {
 }
 
 // How GGUF files carry the scaling of Llama 3.1: divisors, for texts of any length.
+// Pairs of a head that do not turn come last, and count in no formula.
+TEST(RopeScaling, OfAPartOfAHeadLeavesTheOtherPairs) {
+  StrategyContext part = trained_for(4096), whole = trained_for(4096);
+  part.head_dim = 16;
+  part.rotary_dim = whole.head_dim = 12;
+  part.freq_factors = whole.freq_factors = {1, 1, 2, 2, 4, 4};
+  for (const char* scaling : {"none", "pi(factor=2)", "ntk(factor=2)", "yarn(factor=4)", "llama3(factor=4)",
+                              "dynamic_ntk(factor=2, length=10000)", "freq_factors"}) {
+    SCOPED_TRACE(scaling);
+    const std::string expression = "full + " + std::string(scaling);
+    const RopeTable a = make(expression, part)->rope(), b = make(expression, whole)->rope();
+    ASSERT_EQ(a.theta.size(), 8u);
+    EXPECT_EQ(std::vector<double>(a.theta.begin(), a.theta.begin() + 6), b.theta);
+    EXPECT_EQ(a.theta[6], 0);
+    EXPECT_EQ(a.theta[7], 0);
+    EXPECT_EQ(a.attention_factor, b.attention_factor);
+  }
+  for (const int rotary_dim : {-2, 7, 18}) {
+    part.rotary_dim = rotary_dim;
+    const auto refused = make_strategy("full", part);
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(), testing::HasSubstr("rotary_dim is " + std::to_string(rotary_dim)));
+  }
+}
+
 TEST(RopeScaling, OfFreqFactorsDividesByTheCheckpointsList) {
   StrategyContext context = expecting(0, "freq_factors");
   context.freq_factors = {1, 1.25, 4, 8};
