@@ -34,10 +34,10 @@ torch.set_num_threads(1)
 ROPES = ("default", "linear", "yarn", "dynamic", "longrope", "llama3")
 
 
-def random_rope(generator, kind, train_len, head_dim):
+def random_rope(generator, kind, train_len, rotary_dim):
     """Settings of a RoPE type for a model of max_position_embeddings train_len; None: no scaling."""
     def factors(most):
-        return [generator.uniform(1, most) for _ in range(head_dim // 2)]
+        return [generator.uniform(1, most) for _ in range(rotary_dim // 2)]
 
     settings = {
         "default": {}, "linear": {"factor": generator.uniform(1.5, 8)},
@@ -62,10 +62,17 @@ def random_model(directory, generator, family, rope=None):
         num_hidden_layers=generator.choice((1, 2, 3)), max_position_embeddings=train_len,
         tie_word_embeddings=generator.random() < 0.5, attention_bias=generator.random() < 0.5,
         mlp_bias=generator.random() < 0.5, rms_norm_eps=generator.choice((1e-5, 1e-6)))
+    rotary_dim, kind = head_dim, rope or generator.choice(ROPES)
+    if family == "Phi3":
+        # Its heads are parts of the hidden size, and what it was trained for stands outside of the settings of RoPE.
+        arguments.update(partial_rotary_factor=generator.choice((1.0, 0.75, 0.5)), pad_token_id=None,
+                         hidden_size=n_heads * head_dim, original_max_position_embeddings=train_len // 2)
+        rotary_dim = int(head_dim * arguments["partial_rotary_factor"])
+        kind = "default" if kind == "default" else "longrope"  # it has no other
     make_models.make_model(
         directory, generator.randrange(2**31), make_models.random_family(generator, family, arguments),
         keys=generator.choice(("old", "new")),
-        rope=random_rope(generator, rope or generator.choice(ROPES), train_len, head_dim),
+        rope=random_rope(generator, kind, train_len, rotary_dim),
         type_key=generator.choice(("type", "rope_type")), theta=generator.choice((10000.0, 500000.0)),
         dtype=generator.choice((torch.float32, torch.float16, torch.bfloat16)), family=family)
     return (directory / "config.json").read_text()

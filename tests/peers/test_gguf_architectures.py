@@ -45,6 +45,7 @@ TOLERANCE = 1e-4
 ROUNDING = 0.1
 
 LLAMA3 = {"rope_type": "llama3", **make_models.LLAMA3, "original_max_position_embeddings": 64}
+LONGROPE = {"rope_type": "longrope"}  # and two lists
 # name: (family, what its config.json also has, scaling of RoPE, how the tokenizer cuts texts)
 CASES = {
     "llama-untied": ("Llama", dict(tie_word_embeddings=False), LLAMA3, "llama-bpe"),
@@ -55,6 +56,10 @@ CASES = {
     "qwen2": ("Qwen2", {}, None, "qwen2"),  # Q, K and V have biases, by this architecture
     "qwen3": ("Qwen3", dict(tie_word_embeddings=True), None, "qwen2"),  # Q and K have norms, by this architecture
     "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layer_interval=4, pad_token_id=None), None, "llama-bpe"),
+    "phi3": ("Phi3", dict(pad_token_id=None), None, "llama-bpe"),
+    # Both programs take the long factors: this one for the length of the prompt, llama.cpp for that of its context.
+    "phi3-longrope": ("Phi3", dict(partial_rotary_factor=0.75, original_max_position_embeddings=64, pad_token_id=None),
+                      LONGROPE, "llama-bpe"),
 }
 
 
@@ -77,8 +82,13 @@ def tokenizer_json(family):
 def make_model(folder, generator, name):
     """A model of random shape, whose rows are whole blocks of q8_0."""
     family, arguments, rope, tokenizer = CASES[name]
+    arguments = dict(arguments)
     head_dim, n_kv_heads = generator.choice((32, 64, 96)), generator.choice((1, 2))
     n_heads = n_kv_heads * generator.choice((1, 2, 3))
+    if rope is LONGROPE:
+        n_pairs = int(head_dim * arguments["partial_rotary_factor"]) // 2
+        rope = {**rope, "short_factor": [generator.uniform(1, 2) for _ in range(n_pairs)],
+                "long_factor": [generator.uniform(1, 20) for _ in range(n_pairs)]}
     # The heads of these two have a size of their own, those of the others are parts of the hidden size.
     hidden = n_heads * (generator.choice((32, 64, 128)) if family in ("Mistral", "Qwen3") else head_dim)
     make_models.make_model(

@@ -57,7 +57,7 @@ def encode(model, text):
 
 
 def all_logits(model, ids):
-    with model.session("full", kv_type="f32") as session:
+    with model.session("full", kv_type="f32", expected_tokens=len(ids)) as session:
         session.feed_tokens(ids)
         session.prefill(keep_logits=True)
         return numpy.asarray(session.logits(0, len(ids)), dtype=numpy.float64)
