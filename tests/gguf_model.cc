@@ -240,6 +240,7 @@ std::vector<GgufModel> GgufModel::split(uint32_t n) const {
 
 GgufModel make_gguf_model(const GgufShape& shape) {
   GgufModel model;
+  const bool is_fused = shape.architecture == "phi3";
   const auto add = [&](const char* key, auto value) { model.set(shape.architecture + "." + key, value); };
   model.set("general.architecture", shape.architecture);
   add("block_count", kGgufLayers);
@@ -264,9 +265,13 @@ GgufModel make_gguf_model(const GgufShape& shape) {
   for (uint32_t layer = 0; layer < kGgufLayers; ++layer) {
     const std::string l = "blk." + std::to_string(layer) + ".";
     vector(l + "attn_norm.weight", kGgufHidden);
-    matrix(l + "attn_q", kGgufHidden, kGgufHidden);
-    matrix(l + "attn_k", kGgufHidden, kv);
-    matrix(l + "attn_v", kGgufHidden, kv);
+    if (is_fused) {
+      matrix(l + "attn_qkv", kGgufHidden, kGgufHidden + 2 * kv);
+    } else {
+      matrix(l + "attn_q", kGgufHidden, kGgufHidden);
+      matrix(l + "attn_k", kGgufHidden, kv);
+      matrix(l + "attn_v", kGgufHidden, kv);
+    }
     matrix(l + "attn_output", kGgufHidden, kGgufHidden);
     if (shape.has_biases) {
       vector(l + "attn_q.bias", kGgufHidden);
@@ -278,8 +283,8 @@ GgufModel make_gguf_model(const GgufShape& shape) {
       vector(l + "attn_k_norm.weight", head);
     }
     vector(l + "ffn_norm.weight", kGgufHidden);
-    matrix(l + "ffn_gate", kGgufHidden, kGgufBetween);
-    matrix(l + "ffn_up", kGgufHidden, kGgufBetween);
+    if (!is_fused) matrix(l + "ffn_gate", kGgufHidden, kGgufBetween);
+    matrix(l + "ffn_up", kGgufHidden, is_fused ? 2 * kGgufBetween : kGgufBetween);
     matrix(l + "ffn_down", kGgufBetween, kGgufHidden);
   }
   vector("output_norm.weight", kGgufHidden);
