@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lib/chat/known_templates.h"
+#include "lib/chat/strip.h"
 
 namespace quire {
 namespace {
@@ -76,7 +77,10 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
   std::string text;  // between two control tokens: encoded as one, since a token may reach over the end of a piece
   const int32_t bos = tokenizer_.bos(), eos = eos_of(tokenizer_);
   bool turn_begins = before >= 0 && (before == bos || before == eos);
+  bool strips = false;  // the white space at the beginning of `text` is that of the token before it
   const auto encode_text = [&]() -> Status {
+    if (strips) text.erase(0, text.size() - strip_front(text).size());
+    strips = false;
     if (text.empty()) return {};
     const bool begins = (ids.empty() && before < 0) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
     const EncodeOptions ordinary{.first_segment = begins, .add_bos = false, .cancel = cancel};
@@ -105,7 +109,8 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
     }
     QUIRE_TRY(encode_text());
     ids.push_back(id);
-    turn_begins = piece.kind == ChatPiece::Kind::kBos || piece.kind == ChatPiece::Kind::kEos;
+    strips = piece.strips_right;
+    turn_begins = piece.kind == ChatPiece::Kind::kBos || piece.kind == ChatPiece::Kind::kEos || strips;
   }
   QUIRE_TRY(encode_text());
   state = std::move(next);

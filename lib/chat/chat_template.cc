@@ -37,6 +37,11 @@ ChatWriter& ChatWriter::token(std::string_view text) {
   return *this;
 }
 
+ChatWriter& ChatWriter::stripping_token(std::string_view text) {
+  pieces_.push_back({ChatPiece::Kind::kToken, std::string(text), true});
+  return *this;
+}
+
 ChatWriter& ChatWriter::bos() {
   pieces_.push_back({ChatPiece::Kind::kBos, ""});
   return *this;

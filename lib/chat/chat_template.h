@@ -48,13 +48,15 @@ struct ChatPiece {
     kEos,
   };
   Kind kind = Kind::kText;
-  std::string text;  // kText, kToken
+  std::string text;           // kText, kToken
+  bool strips_right = false;  // kToken: where the vocabulary has it, it takes the white space behind it with it
 };
 
 class ChatWriter {
  public:
   ChatWriter& text(std::string_view text);
   ChatWriter& token(std::string_view text);
+  ChatWriter& stripping_token(std::string_view text);  // with strips_right
   ChatWriter& bos();
   ChatWriter& eos();
   std::vector<ChatPiece> take() { return std::move(pieces_); }

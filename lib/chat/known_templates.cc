@@ -57,11 +57,19 @@ constexpr KnownText kTexts[] = {
     {"c6261aae0f6075f94f6d27f8ff5d6905", 2866, "mistral-small-3"},
     {"cd1c13f65ef7d82737dfea3c41ab3c14", 1597, "mistral-small-3"},
     {"59e852f715f77598df8ea8c96e21d4e6", 6703, "mistral-small-3.2"},
+    {"0850c77e9e7c37ed82fc89c04c54ba66", 407, "phi3"},
+    {"63b7f5a9d64cae9b94a6330d43aa662a", 414, "phi3"},
+    {"ceaa31b1554ec3f5cd8aff863abd4554", 430, "phi3.5"},
+    {"a1551dd94cfdabed57b9f91cf031b03a", 437, "phi3.5"},
+    {"32dc022941195ae770325d9540e2904f", 462, "phi4"},
+    {"a50143285cdef922bc5711ad3f99d670", 377, "phi4-answering"},
+    {"f4ba63d66919b6d41c0680782a7c9316", 423, "phi4-mini"},
+    {"34005d257135f18e4358989c28834b99", 398, "phi4-mini"},
 };
 constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
 
-std::array<std::span<const ChatTemplate* const>, 3> families() {
-  return {chatml_templates(), llama_templates(), mistral_templates()};
+std::array<std::span<const ChatTemplate* const>, 4> families() {
+  return {chatml_templates(), llama_templates(), mistral_templates(), phi_templates()};
 }
 
 const ChatTemplate* find(std::string_view name) {

@@ -41,14 +41,16 @@ std::string_view strip_end(std::string_view text) {
   return text;
 }
 
-std::string_view strip(std::string_view text) {
+std::string_view strip_front(std::string_view text) {
   while (!text.empty()) {
     const size_t n = first_bytes(text);
     if (!is_space(text.substr(0, n))) break;
     text.remove_prefix(n);
   }
-  return strip_end(text);
+  return text;
 }
+
+std::string_view strip(std::string_view text) { return strip_end(strip_front(text)); }
 
 std::string_view strip_newlines_front(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of('\n'), text.size()));

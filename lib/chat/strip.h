@@ -8,6 +8,7 @@ namespace quire {
 
 // White space is what str.isspace() says, beyond ASCII too. The texts are valid UTF-8.
 std::string_view strip(std::string_view text);
+std::string_view strip_front(std::string_view text);
 std::string_view strip_end(std::string_view text);
 // Newlines alone.
 std::string_view strip_newlines(std::string_view text);

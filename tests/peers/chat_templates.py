@@ -56,6 +56,24 @@ MISTRAL_V7_TEKKEN = (
     "{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user, "
     "system and assistant roles are supported!') }}{% endif %}{% endfor %}")
 
+PHI3 = (
+    "{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\\n' + message['content'] + '<|end|>\\n'}}"
+    "{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}{% elif message['role'] == "
+    "'assistant' %}{{'<|assistant|>\\n' + message['content'] + '<|end|>\\n'}}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}")
+PHI35 = PHI3.replace("message['role'] == 'system' %}", "message['role'] == 'system' and message['content'] %}")
+PHI4 = (
+    "{% for message in messages %}{% if (message['role'] == 'system') %}{{'<|im_start|>system<|im_sep|>' + message['content'] "
+    "+ '<|im_end|>'}}{% elif (message['role'] == 'user') %}{{'<|im_start|>user<|im_sep|>' + message['content'] + "
+    "'<|im_end|>'}}{% elif (message['role'] == 'assistant') %}{{'<|im_start|>assistant<|im_sep|>' + message['content'] + "
+    "'<|im_end|>'}}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}")
+PHI4_MINI = (
+    "{% for message in messages %}{% if message['role'] == 'system' and 'tools' in message and message['tools'] is not none %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|tool|>' + message['tools'] + '<|/tool|>' + '<|end|>' }}"
+    "{% else %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}")
+PHI4_MINI_WITHOUT_END = PHI4_MINI.replace("{% else %}{{ eos_token }}{% endif %}", "{% endif %}")
+
 
 def download(requirement, *options):
     """The one file that pip downloads for a requirement."""
@@ -210,6 +228,11 @@ def known():
         ("mistral-v7", [from_llama_cpp_tests("mistralai/Mistral-Large-Instruct-2411")]),
         ("mistral-small-3", [mistral_small_2501(), mistral_small_2503(), axolotl()]),
         ("mistral-small-3.2", [model_file("Mistral-Small-3.2-24B-Instruct-2506")]),
+        ("phi3", [PHI3]),
+        ("phi3.5", [PHI35]),
+        ("phi4", [PHI4]),
+        ("phi4-answering", [from_llama_cpp_tests("phi-4")]),
+        ("phi4-mini", [PHI4_MINI, PHI4_MINI_WITHOUT_END]),
     ]
 
 
@@ -231,12 +254,15 @@ class _FixedDay(datetime.datetime):
 
 
 def write(program, messages, answer, thinking, dated=True):
-    """What transformers' Jinja writes for (role, text) messages on DATE; None where the program refuses them."""
+    """What transformers' Jinja writes for (role, text) messages on DATE; None where the program refuses them.
+
+    Phi's programs end a conversation that no answer follows with the end of the sequence; the library goes on."""
     chat_template_utils.datetime = _FixedDay
     dates = {"date_string": DATE.strftime("%d %b %Y")} if dated else {}
     try:
         return chat_template_utils._compile_jinja_template(program).render(
-            messages=[{"role": role, "content": text} for role, text in messages], bos_token="<s>", eos_token="</s>",
+            messages=[{"role": role, "content": text} for role, text in messages], bos_token="<s>",
+            eos_token="" if "<|assistant|>" in program else "</s>",
             add_generation_prompt=answer, enable_thinking=thinking, **dates)
     except jinja2.exceptions.TemplateError:
         return None

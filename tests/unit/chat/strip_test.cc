@@ -11,6 +11,7 @@ TEST(Strip, WhiteSpaceOfAllKinds) {
       strip("\xC2\xA0\xC2\x85\xE1\x9A\x80\xE2\x80\x80\xE2\x80\x8A\xE2\x80\xA8\xE2\x80\xAF\xE2\x81\x9F\xE3\x80\x80x"),
       "x");
   EXPECT_EQ(strip_end(" x\xE3\x80\x80\xC2\xA0 "), " x");
+  EXPECT_EQ(strip_front("\xE3\x80\x80 \n x "), "x ");
   EXPECT_EQ(strip(" \xE2\x80\x83 "), "");
   EXPECT_EQ(strip(""), "");
 }
