@@ -19,7 +19,7 @@ struct ChunkMemory {
   T queries[2][kTileRows * kRowElements<kWidth>];  // rounded, and what rounding left
   T keys[kStages][kKeys * kRowElements<kWidth>];
   float of_warps[kWarps][kMostHeadDim];
-  float mean[kMostHeadDim];  // of the queries' outputs
+  float mean[kMostHeadDim];  // of the queries' outputs, in the order of keys
 };
 template <typename T>
 constexpr bool kBytesAreRight = sizeof(ChunkMemory<32, T>) == attend_in_chunks_bytes({1, 32, 0, ElementType::kBF16}) &&
@@ -50,7 +50,7 @@ class ChunkAttention {
   __device__ void run() {
     weigh_keys();
     const float n = static_cast<float>(l_);
-    sum_rows(keys_ + l_ * d_, [&](int channel, float sum) { shared_.mean[channel] = sum / n; });
+    sum_rows(keys_ + l_ * d_, [&](int channel, float sum) { shared_.mean[place_of(channel)] = sum / n; });
     const float total = weigh_for_mean();
     sum_rows(keys_, [&](int channel, float sum) { store(channel, sum / total); });
   }
@@ -190,17 +190,19 @@ class ChunkAttention {
     }
   }
 
-  // The dimension of values that is the one at `place` of keys.
-  __device__ int channel_at(int place) const {
-    const int half = d_ / 2, turning = args_.rotary_dim / 2, second = place / half, a = place % half;
-    return a < turning ? second * turning + a : args_.rotary_dim + second * (half - turning) + a - turning;
+  // Where keys have the dimension that is `channel` of values.
+  __device__ int place_of(int channel) const {
+    const int half = d_ / 2, turning = args_.rotary_dim / 2;
+    const bool turns = channel < args_.rotary_dim;
+    const int of_half = turns ? turning : half - turning, at = turns ? channel : channel - args_.rotary_dim;
+    const int second = at >= of_half ? 1 : 0;
+    return second * (half - of_half) + (turns ? 0 : turning) + at;
   }
   // weights_[j] becomes exp(the score of key j for the mean - the greatest one). Returns their sum.
   __device__ float weigh_for_mean() {
     QUIRE_UNROLL_BY(4) for (int j = warp_; j < l_; j += kWarps) {
       float score = 0;
-      for (int c = lane_; c < d_; c += kWarpSize)
-        score = fmaf(shared_.mean[channel_at(c)], to_float(keys_[j * d_ + c]), score);
+      for (int c = lane_; c < d_; c += kWarpSize) score = fmaf(shared_.mean[c], to_float(keys_[j * d_ + c]), score);
       score = warp_sum(score);
       if (lane_ == 0) weights_[j] = score * scale_;
     }

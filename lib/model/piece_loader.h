@@ -22,8 +22,8 @@ struct LoadControl {
   // Bytes of tensors that were read, on the thread that loads; may be empty.
   std::function<void(int64_t done, int64_t total)> progress;
   LoadEngine* engine = nullptr;  // nullptr: the backend is used on the thread that loads
-  int64_t piece_bytes =
-      int64_t{16} << 20;  // read and packed at once, but at least one row, or head where their rows are put in order
+  // Read and packed at once, but at least one row, or one head where the rows of heads are put in order.
+  int64_t piece_bytes = int64_t{16} << 20;
 };
 
 class PieceLoader {

@@ -95,7 +95,7 @@ std::vector<Job> list_jobs(const ModelConfig& config, const Recipe& recipe, bool
     const ElementType better = is_sensitive(layer, config.n_layers) ? recipe.better : recipe.type;
     for (const WeightParts* vector : l.vectors()) add_vectors(*vector, jobs);
     for (const WeightPart& part : l.qkv.parts) {
-      const bool is_v = &part == &l.qkv.parts.back();
+      const bool is_v = &part == &l.qkv.parts.back();  // or has V in it
       jobs.push_back({part.name, {part.rows, l.qkv.k}, fitting(is_v ? better : recipe.type, l.qkv.k)});
     }
     add_matrices(l.o, recipe.type, jobs);

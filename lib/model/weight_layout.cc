@@ -96,6 +96,7 @@ WeightParts beacon_embedding_layout(const ModelConfig& config) {
 bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != std::string_view::npos; }
 
 Status check_beacons(const ModelConfig& config) {
+  if (config.beacon.window == 0) return {};
   if (config.fused_projections) {
     return Status(Code::kUnsupported, "beacons beside the fused projections of " + config.architecture);
   }

@@ -1338,8 +1338,8 @@ interface.functions.model_options_init = { returns = "void", { "result", "quire_
 -- Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
 -- at most 16 MB (or one row, or head, of a matrix) at a time, between the steps of sessions, which
 -- go on meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT
--- (also: a device of which nothing is known; the message lists those that there are), NOT_FOUND, IO,
--- BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
+-- (also: a device of which nothing is known; the message lists those that there are), NOT_FOUND,
+-- IO, BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
 -- CANCELLED, CLOSED.
 interface.functions.model_load = { returns = "quire_status", { "handle", "quire_runtime" }, { "text", "char" }, { "count", "path" }, { "options", "quire_model_options" }, { "made", "quire_model" }, { "error", "quire_error*" } }
 -- model_retain(model) [any-thread] since 0.1
