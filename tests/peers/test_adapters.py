@@ -50,6 +50,8 @@ CASES = {
                   dict(family="Qwen3", attention_bias=True), 2e8),
     "smollm3": (dict(r=4, lora_alpha=8, target_modules="all-linear"),
                 dict(family="SmolLM3", no_rope_layers=[0, 1], pad_token_id=None, tie_word_embeddings=False), None),
+    "phi3_fused": (dict(r=4, lora_alpha=8, target_modules="all-linear"),
+                   dict(family="Phi3", partial_rotary_factor=0.75, pad_token_id=None), None),
 }
 
 
