@@ -251,6 +251,12 @@ GgufModel make_gguf_model(const GgufShape& shape) {
   add("attention.head_count_kv", kGgufKvHeads);
   add("attention.layer_norm_rms_epsilon", 1e-5f);
   add("rope.freq_base", 10000.0f);
+  if (shape.architecture == "granite") {
+    add("embedding_scale", 12.0f);
+    add("residual_scale", 0.22f);
+    add("attention.scale", 0.125f);
+    add("logit_scale", 8.0f);
+  }
   shape.is_bpe ? add_bpe(model) : add_sentencepiece(model);
 
   const uint64_t vocabulary = n_tokens(*model.find("tokenizer.ggml.tokens"));

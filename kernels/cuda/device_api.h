@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 12;
+constexpr uint32_t kDeviceApiVersion = 13;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {

@@ -28,18 +28,18 @@ __global__ void __launch_bounds__(kThreads)
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const In* table, int64_t table_stride, int64_t n_table_rows, const int32_t* ids, int64_t width,
-                 Out* out, int64_t out_stride) {
+                 float scale, Out* out, int64_t out_stride) {
   const int64_t j = column();
   if (j >= width) return;
   const int32_t id = ids[blockIdx.x];
   const bool known = id >= 0 && id < n_table_rows;
-  from_float(known ? to_float(table[id * table_stride + j]) : 0.0f, out[blockIdx.x * out_stride + j]);
+  from_float(known ? to_float(table[id * table_stride + j]) * scale : 0.0f, out[blockIdx.x * out_stride + j]);
 }
 
 // A thread per group of 32 elements.
 template <ElementType kType, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    embed_quantized_kernel(DeviceMatrix table, const int32_t* ids, Out* out, int64_t out_stride) {
+    embed_quantized_kernel(DeviceMatrix table, const int32_t* ids, float scale, Out* out, int64_t out_stride) {
   const int64_t group = column();
   if (group >= table.k / kGroup) return;
   const int32_t id = ids[blockIdx.x];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for_group<kType>(static_cast<const uint8_t*>(table.data) + id * table.row_bytes,
                    static_cast<int>(table.k / block_format(kType).elements), static_cast<int>(group),
-                   [&](int j, float v) { from_float(v, to[j]); });
+                   [&](int j, float v) { from_float(v * scale, to[j]); });
 }
 
 template <typename T>
@@ -111,13 +111,13 @@ int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out
   });
 }
 
-int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, DeviceRows out) {
+int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, float scale, DeviceRows out) {
   if (n == 0) return 0;
   if (is_quantized(table.type)) {
     return with_quantized_type(table.type, [&](auto type) {
       return with_type(out.type, [&](auto to) {
         return launch(embed_quantized_kernel<type.value, decltype(to)>, grid_for(n, table.k / kGroup), kThreads, 0,
-                      stream, table, ids, static_cast<decltype(to)*>(out.data), out.stride);
+                      stream, table, ids, scale, static_cast<decltype(to)*>(out.data), out.stride);
       });
     });
   }
@@ -125,7 +125,7 @@ int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t 
   const DeviceRows rows{const_cast<void*>(table.data), stride, table.type};
   return with_types(rows, out, [&](auto in, auto to) {
     return launch(embed_kernel<decltype(in), decltype(to)>, grid_for(n, table.k), kThreads, 0, stream,
-                  static_cast<const decltype(in)*>(table.data), stride, table.n, ids, table.k,
+                  static_cast<const decltype(in)*>(table.data), stride, table.n, ids, table.k, scale,
                   static_cast<decltype(to)*>(out.data), out.stride);
   });
 }

@@ -37,8 +37,8 @@ int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64
 // out[r][j] = silu(x[r][j]) * x[r][width + j] for j < width. out may be x.
 int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
 
-// out[r] = row ids[r] of the table; an id below 0 or from table.n on gives a row of zeros.
-int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, DeviceRows out);
+// out[r] = scale * row ids[r] of the table; an id below 0 or from table.n on gives a row of zeros.
+int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, float scale, DeviceRows out);
 
 // to[r] = from[r], widened or rounded to nearest even.
 int copy_rows(Stream stream, DeviceRows from, int64_t n, int64_t width, DeviceRows to);

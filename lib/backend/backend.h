@@ -123,8 +123,9 @@ class Backend {
   // What the layers of a step have in common. Errors: kOutOfMemory.
   virtual Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, int n_query_heads,
                                                              std::span<const StepSequence> sequences) = 0;
-  // Looks up the rows of n int32 ids, from ids[first] on.
-  virtual Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) = 0;
+  // Looks up the rows of n int32 ids, from ids[first] on, and multiplies them by `scale`.
+  virtual Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
+                       Rows out) = 0;
   virtual Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) = 0;
   // The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
   virtual Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,

@@ -29,8 +29,9 @@ struct Architecture {
   bool needs_qk_norm = false;
   int nope_interval = 0;  // every so many-th layer is without RoPE; no key says so. 0: none is
   bool fused_projections = false;
-  bool partial_rotary = false;  // rope.dimension_count may be less than a head's dimensions
-  bool has_longrope = false;    // tensors of factors may be there
+  bool partial_rotary = false;   // rope.dimension_count may be less than a head's dimensions
+  bool has_longrope = false;     // tensors of factors may be there
+  bool has_multipliers = false;  // of embeddings, blocks, attention and logits
 };
 
 constexpr Architecture kArchitectures[] = {
@@ -45,7 +46,8 @@ constexpr Architecture kArchitectures[] = {
      .has_window = true,
      .fused_projections = true,
      .partial_rotary = true,
-     .has_longrope = true}};
+     .has_longrope = true},
+    {.name = "granite", .hugging_face = "GraniteForCausalLM", .has_multipliers = true}};
 
 // Texts of tokens that end what is generated, whether or not a key names them.
 constexpr std::string_view kEnds[] = {"<|eot_id|>",
@@ -140,6 +142,7 @@ class Reader {
     config_.architecture = architecture_.hugging_face;
     QUIRE_TRY(refuse_other_computations());
     QUIRE_TRY(read_shape());
+    QUIRE_TRY(read_multipliers());
     QUIRE_TRY(read_vocabulary());
     QUIRE_TRY(read_parts());
     QUIRE_TRY(read_window());
@@ -157,6 +160,7 @@ class Reader {
   Status read_shape();
   Result<int64_t> per_layer(const char* name, int64_t most, std::optional<int64_t> fallback = {}) const;
   Status read_head_dim();
+  Status read_multipliers();
   Status read_vocabulary();
   Status read_parts();
   Result<bool> has_parts(std::initializer_list<const char*> names) const;
@@ -183,8 +187,7 @@ Status Reader::refuse_other_computations() const {
   constexpr std::pair<const char*, double> kNeutral[] = {
       {"expert_count", 0},           {"nextn_predict_layers", 0},     {"attention.temperature_scale", 0},
       {"attention.clamp_kqv", 0},    {"attention.max_alibi_bias", 0}, {"attention.sliding_window_pattern", 0},
-      {"attn_logit_softcapping", 0}, {"final_logit_softcapping", 0},  {"logit_scale", 1},
-      {"residual_scale", 1},         {"embedding_scale", 1}};
+      {"attn_logit_softcapping", 0}, {"final_logit_softcapping", 0}};
   for (const auto& [name, neutral] : kNeutral) {
     const GgufValue* value = metadata_.find(key(name));
     if (!value) continue;
@@ -194,6 +197,10 @@ Status Reader::refuse_other_computations() const {
   const GgufValue* causal = metadata_.find(key("attention.causal"));
   if (causal && (!causal->boolean() || !*causal->boolean())) {
     return unsupported(key("attention.causal") + " " + printed(*causal));
+  }
+  if (const GgufValue* rotates = metadata_.find(key("rope.scaling.finetuned"));
+      architecture_.has_multipliers && rotates && rotates->boolean() && !*rotates->boolean()) {
+    return unsupported(key("rope.scaling.finetuned") + " false, which means that no layer rotates");
   }
   if (metadata_.find(key("rope.dimension_sections"))) return unsupported(key("rope.dimension_sections"));
   const bool fused = architecture_.fused_projections, longrope = architecture_.has_longrope;
@@ -266,14 +273,28 @@ Status Reader::read_head_dim() {
     return unsupported(key(name) + " " + std::to_string(other) + "; expected " + std::to_string(d) +
                        ", all dimensions of a head");
   }
-  // The scale of the logits, where a file gives it: only the usual one.
-  const std::string scale = key("attention.scale");
-  const double usual = 1 / std::sqrt(static_cast<double>(d));
-  QUIRE_ASSIGN(const double given, metadata_.number(scale, 0, kMaxFactor, usual));
-  if (given != 0 && std::fabs(given / usual - 1) > 1e-6) {
-    return unsupported(scale + " " + printed(*metadata_.find(scale)));
-  }
   config_.head_dim = static_cast<int>(d);
+  return {};
+}
+
+// 0, as no key at all, stands for the usual value. Architectures that have no such factors may give that value, too.
+Status Reader::read_multipliers() {
+  const struct {
+    const char* name;
+    double* value;
+    double usual;
+  } multipliers[] = {{"embedding_scale", &config_.embedding_multiplier, 1},
+                     {"residual_scale", &config_.residual_multiplier, 1},
+                     {"attention.scale", &config_.attention_multiplier, config_.attention_scale()},
+                     {"logit_scale", &config_.logits_scaling, 1}};
+  for (const auto& [name, value, usual] : multipliers) {
+    const GgufValue* given = metadata_.find(key(name));
+    if (!given || Metadata::as_number(*given) == 0.0) continue;
+    QUIRE_ASSIGN(const double number, metadata_.number(key(name), Limits::kLeastMultiplier, Limits::kMostMultiplier));
+    if (std::fabs(number / usual - 1) <= 1e-6) continue;
+    if (!architecture_.has_multipliers) return unsupported(key(name) + " " + printed(*given));
+    *value = number;
+  }
   return {};
 }
 

@@ -14,8 +14,10 @@ namespace {
 constexpr struct {
   const char* hugging_face;
   const char* gguf;
-} kArchitectures[] = {{"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "llama"},   {"Qwen2ForCausalLM", "qwen2"},
-                      {"Qwen3ForCausalLM", "qwen3"}, {"SmolLM3ForCausalLM", "smollm3"}, {"Phi3ForCausalLM", "phi3"}};
+} kArchitectures[] = {{"LlamaForCausalLM", "llama"},     {"MistralForCausalLM", "llama"},
+                      {"Qwen2ForCausalLM", "qwen2"},     {"Qwen3ForCausalLM", "qwen3"},
+                      {"SmolLM3ForCausalLM", "smollm3"}, {"Phi3ForCausalLM", "phi3"},
+                      {"GraniteForCausalLM", "granite"}};
 
 // An argument of config.rope_scaling, such as 4 of "yarn(factor=4, original=4096)"; absent: `otherwise`.
 double scaling_argument(const ModelConfig& config, const std::string& name, double otherwise) {
@@ -63,6 +65,15 @@ Status add_rope_scaling(const ModelConfig& config, const std::string& prefix, Gg
     add("attn_factor", attention / (0.1 * std::log(factor) + 1));
   }
   return {};
+}
+
+void add_multipliers(const ModelConfig& config, const std::string& prefix, GgufWriter& writer) {
+  if (gguf_architecture(config) != "granite") return;
+  const auto add = [&](const char* key, double value) { writer.add(prefix + key, static_cast<float>(value)); };
+  add("embedding_scale", config.embedding_multiplier);
+  add("residual_scale", config.residual_multiplier);
+  add("attention.scale", config.attention_scale());
+  add("logit_scale", config.logits_scaling);
 }
 
 // llama.cpp rotates all layers of this architecture but every fourth.
@@ -117,6 +128,7 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
   add("vocab_size", config.vocab_size);
   if (config.sliding_window > 0) add("attention.sliding_window", config.sliding_window);
   writer.add(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  add_multipliers(config, prefix, writer);
   writer.add(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
   return add_rope_scaling(config, prefix, writer);
 }

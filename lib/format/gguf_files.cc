@@ -31,7 +31,7 @@ constexpr struct {
 // Of architectures whose gate and up projections are one tensor; GGUF calls it as others call their up projection.
 constexpr std::string_view kFusedUp = "ffn_up", kFusedGateUp = "mlp.gate_up_proj";
 
-constexpr std::string_view kInterleavedArchitectures[] = {"llama", "mistral", "mistral3", "smollm3"};
+constexpr std::string_view kInterleavedArchitectures[] = {"llama", "mistral", "mistral3", "smollm3", "granite"};
 
 Result<int64_t> integer_or(const GgufHeader& header, std::string_view key, int64_t otherwise) {
   const auto at = header.metadata.find(key);

@@ -39,6 +39,7 @@ struct Family {
   bool has_nope_layers = false;
   bool fused_projections = false;
   bool partial_rotary = false;  // partial_rotary_factor
+  bool has_multipliers = false;
 };
 
 constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
@@ -84,7 +85,13 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
                                  .rms_norm_eps = 1e-5,
                                  .window = Family::Window::kAlways,
                                  .fused_projections = true,
-                                 .partial_rotary = true}};
+                                 .partial_rotary = true},
+                                {.architecture = "GraniteForCausalLM",
+                                 .model_type = "granite",
+                                 .max_positions = 2048,
+                                 .attention_biases = Family::Biases::kByConfig,
+                                 .mlp_biases = true,
+                                 .has_multipliers = true}};
 
 std::string family_names() {
   std::string names;
@@ -205,6 +212,17 @@ Status read_flags(const JsonReader& reader, const Family& family, ModelConfig& c
   return {};
 }
 
+Status read_multipliers(const JsonReader& reader, ModelConfig& config) {
+  const std::pair<const char*, double*> multipliers[] = {{"embedding_multiplier", &config.embedding_multiplier},
+                                                         {"residual_multiplier", &config.residual_multiplier},
+                                                         {"attention_multiplier", &config.attention_multiplier},
+                                                         {"logits_scaling", &config.logits_scaling}};
+  for (const auto& [key, value] : multipliers) {
+    QUIRE_ASSIGN(*value, reader.number(key, ModelLimits::kLeastMultiplier, ModelLimits::kMostMultiplier, 1));
+  }
+  return {};
+}
+
 // no_rope_layers has a number for each layer, 0 where queries and keys are not rotated; without it every
 // no_rope_layer_interval-th layer is such a one.
 Status read_nope_layers(const JsonReader& reader, ModelConfig& config) {
@@ -298,6 +316,7 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   QUIRE_TRY(refuse_other_computations(reader));
   QUIRE_TRY(read_shape(reader, *family, config));
   QUIRE_TRY(read_flags(reader, *family, config));
+  if (family->has_multipliers) QUIRE_TRY(read_multipliers(reader, config));
   if (family->has_nope_layers) QUIRE_TRY(read_nope_layers(reader, config));
   QUIRE_TRY(read_window(document, reader, *family, config));
   QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));

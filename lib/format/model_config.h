@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct ModelLimits {
   static constexpr int64_t kHeadDim = 4096;
   static constexpr int64_t kWidth = 1 << 24;
   static constexpr int64_t kPositions = int64_t{1} << 40;
+  static constexpr double kLeastMultiplier = 1e-6, kMostMultiplier = 1e6;
   static constexpr size_t kTokenIds = 1024;  // each is compared with every token that is generated
 };
 
@@ -40,6 +42,12 @@ struct ModelConfig {
   int intermediate_size = 0;
   int vocab_size = 0;
   float rms_norm_eps = 1e-6f;
+  // Factors that Granite gives: of the embeddings, of what a block adds to the hidden states, of the attention logits
+  // (0: 1 / sqrt(head_dim)), and that which divides the logits of the vocabulary.
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double attention_multiplier = 0;
+  double logits_scaling = 1;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool o_bias = false;
@@ -66,6 +74,16 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   std::string json;  // the file's text
 
+  // The scale of q k^T before any factor of RoPE.
+  double attention_scale() const {
+    return attention_multiplier > 0 ? attention_multiplier : 1 / std::sqrt(static_cast<double>(head_dim));
+  }
+  // Hidden states are computed divided by residual_multiplier, so that what a block gives is added as it is: they are
+  // only read through RMS norms, to which such a factor is one of epsilon's root.
+  float hidden_embedding_scale() const { return static_cast<float>(embedding_multiplier / residual_multiplier); }
+  float hidden_norm_eps() const {
+    return static_cast<float>(rms_norm_eps / (residual_multiplier * residual_multiplier));
+  }
   bool has_nope_layers() const { return std::find(nope_layers.begin(), nope_layers.end(), true) != nope_layers.end(); }
   bool is_nope_layer(int layer) const { return !nope_layers.empty() && nope_layers[static_cast<size_t>(layer)]; }
 };
@@ -74,9 +92,10 @@ struct ModelConfig {
 // MistralForCausalLM, with a sliding window unless the file says null; Qwen2ForCausalLM, with biases of q, k and v;
 // Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate;
 // Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
-// rotated. A sliding window must be that of all layers or of none, for a strategy's plan is made once for all of them.
-// Every number is checked for type and range (integers; finite; positive where it must be), head_dim must be even, and
-// n_query_heads a multiple of n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
+// rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits. A sliding window must be that
+// of all layers or of none, for a strategy's plan is made once for all of them. Every number is checked for type and
+// range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
+// n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);
 
 // Reads DIR/config.json and, if there, DIR/generation_config.json (its eos ids are added).

@@ -143,6 +143,7 @@ Status AdapterLoader::load_norm(const WeightParts& layout, std::unique_ptr<Buffe
   if (!tensor) return {};
   std::vector<float> values;
   QUIRE_TRY(pieces_.read_values(source(*tensor), std::array{layout.rows()}, values));
+  layout.apply_scale(values);
   QUIRE_ASSIGN(norm, pieces_.load_buffer(std::move(values)));
   adapter_->replaces_norms = true;
   count(norm->size(), layout.rows());

@@ -29,13 +29,14 @@ void ForwardPass::add_term(const LowRank& change, double scale, int64_t first_ro
 // What the sequence's adapters add to the embedding of its tokens, whose rows begin at `row`.
 Status ForwardPass::embed_changes(Exec exec, const Sequence& sequence, int64_t row) {
   if (!sequence.adapters) return {};
+  const double hidden_scale = config_.hidden_embedding_scale();
   for (const auto& [adapter, scale] : sequence.adapters->entries()) {
     const LowRank& change = adapter->embedding_change;
     if (!adapter->embedding_a) continue;
-    QUIRE_TRY(backend_.embed(exec, *adapter->embedding_a, *ids_, row, sequence.n(), low_rank_rows()));
+    QUIRE_TRY(backend_.embed(exec, *adapter->embedding_a, *ids_, row, sequence.n(), 1, low_rank_rows()));
     QUIRE_TRY(backend_.add_low_rank(exec, {.n = sequence.n(),
                                            .b = change.b.get(),
-                                           .scale = static_cast<float>(change.scale * scale),
+                                           .scale = static_cast<float>(change.scale * scale * hidden_scale),
                                            .work = low_rank_rows(),
                                            .y = hidden_.at(row)}));
   }
@@ -60,7 +61,7 @@ std::span<const NormArgs::Run> ForwardPass::norm_runs(std::span<const Sequence> 
 
 // Normalises the tokens' rows of hidden_ into normed_.
 NormArgs ForwardPass::norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm, const Buffer& own) {
-  return {hidden_, norm_runs(sequences, layer, norm, own), config_.rms_norm_eps, config_.hidden_size, normed_};
+  return {hidden_, norm_runs(sequences, layer, norm, own), config_.hidden_norm_eps(), config_.hidden_size, normed_};
 }
 
 // A product over the tokens' rows, to be given its operands, with what the sequences' adapters add to it. The terms are
@@ -99,7 +100,7 @@ Status ForwardPass::head(Exec exec, const AdapterList* adapters, Rows hidden, in
   if (adapters) {
     for (const auto& [adapter, scale] : adapters->entries()) add_term(adapter->head_change, scale, 0, n, 0, terms_);
   }
-  return backend_.head(exec, {.norm = {hidden, {&run, 1}, config_.rms_norm_eps, config_.hidden_size, normed_},
+  return backend_.head(exec, {.norm = {hidden, {&run, 1}, config_.hidden_norm_eps(), config_.hidden_size, normed_},
                               .head = {.x = normed_,
                                        .n = n,
                                        .matrix = adapters ? &adapters->lm_head(weights_) : weights_.lm_head.get(),

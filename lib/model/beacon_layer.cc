@@ -39,7 +39,7 @@ Status ForwardPass::project_beacons(Exec exec, int layer) {
   }
   return backend_.project_qkv(
       exec, step(layer),
-      {.norm = {hidden_.at(n_tokens_), {&run, 1}, config_.rms_norm_eps, config_.hidden_size, x},
+      {.norm = {hidden_.at(n_tokens_), {&run, 1}, config_.hidden_norm_eps(), config_.hidden_size, x},
        .qkv = {.x = x, .n = n_beacons_, .matrix = matrix, .bias = bias, .y = wide_.at(n_tokens_)},
        .query_norm = query_norm,
        .key_norm = key_norm,
@@ -62,7 +62,7 @@ Status ForwardPass::finish_beacons(Exec exec, int layer) {
   const NormArgs::Run run{n_beacons_, w.mlp_norm.get()};
   return backend_.mlp(
       exec,
-      {.norm = {hidden, {&run, 1}, config_.rms_norm_eps, config_.hidden_size, x},
+      {.norm = {hidden, {&run, 1}, config_.hidden_norm_eps(), config_.hidden_size, x},
        .gate_up = {.x = x, .n = n_beacons_, .matrix = gate_up, .bias = gate_up_bias, .y = wide},
        .width = config_.intermediate_size,
        .down = {.x = wide, .n = n_beacons_, .matrix = down, .bias = down_bias, .write = Write::kAdd, .y = hidden}});

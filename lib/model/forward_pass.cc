@@ -160,15 +160,16 @@ UnrotatedScaleArgs ForwardPass::query_scale_args(std::span<const Sequence> seque
 
 Status ForwardPass::embed(Exec exec, std::span<const Sequence> sequences) {
   QUIRE_TRY(backend_.upload(*queue_, host_ids_.data(), *ids_, 0, host_ids_.size() * sizeof(int32_t)));
+  const float scale = config_.hidden_embedding_scale();
   int64_t row = 0;
   for (const Sequence& s : sequences) {
     const Table& table = s.adapters ? s.adapters->embedding(weights_) : *weights_.embedding;
-    QUIRE_TRY(backend_.embed(exec, table, *ids_, row, s.n(), hidden_.at(row)));
+    QUIRE_TRY(backend_.embed(exec, table, *ids_, row, s.n(), scale, hidden_.at(row)));
     QUIRE_TRY(embed_changes(exec, s, row));
     row += s.n();
   }
   if (n_beacons_ == 0) return {};
-  return backend_.embed(exec, *weights_.beacon->embedding, *ids_, n_tokens_, n_beacons_, hidden_.at(n_tokens_));
+  return backend_.embed(exec, *weights_.beacon->embedding, *ids_, n_tokens_, n_beacons_, scale, hidden_.at(n_tokens_));
 }
 
 Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, const CancelToken* cancel) {
@@ -406,11 +407,16 @@ Status ForwardPass::copy_logits(Exec exec, int64_t row, const LogitsWanted& want
 
 Status ForwardPass::normalised(const HiddenStates& states, int64_t first_row, int64_t n_rows, const CancelToken* cancel,
                                float* out) {
-  return read_rows(states, first_row, n_rows, config_.hidden_size, cancel, out,
-                   [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
-                     return backend_.rms_norm(exec, hidden, final_norm(adapters), config_.rms_norm_eps, n,
-                                              config_.hidden_size, to);
-                   });
+  QUIRE_TRY(read_rows(states, first_row, n_rows, config_.hidden_size, cancel, out,
+                      [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
+                        return backend_.rms_norm(exec, hidden, final_norm(adapters), config_.hidden_norm_eps(), n,
+                                                 config_.hidden_size, to);
+                      }));
+  // The norm's weights were divided by the scaling of the logits when they were loaded (weight_layout).
+  if (config_.logits_scaling == 1) return {};
+  const auto scaling = static_cast<float>(config_.logits_scaling);
+  for (float& value : std::span(out, static_cast<size_t>(n_rows * config_.hidden_size))) value *= scaling;
+  return {};
 }
 
 }  // namespace quire

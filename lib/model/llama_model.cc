@@ -1,7 +1,5 @@
 #include "lib/model/llama_model.h"
 
-#include <cmath>
-
 #include "lib/support/content_hash.h"
 
 namespace quire {
@@ -32,7 +30,7 @@ KvGeometry LlamaModel::kv_geometry(const Strategy& strategy, ElementType type) c
 }
 
 float LlamaModel::logit_scale(double attention_factor) const {
-  return static_cast<float>(attention_factor * attention_factor / std::sqrt(static_cast<double>(config_.head_dim)));
+  return static_cast<float>(attention_factor * attention_factor * config_.attention_scale());
 }
 
 }  // namespace quire

@@ -224,6 +224,7 @@ Status ModelLoader::Impl::load_vector(const WeightParts& layout, std::unique_ptr
     QUIRE_TRY(pieces_.read_values(source(part.name, part.name), std::array{part.rows}, values));
     count_tensor(part.name, part.name, part.rows);
   }
+  layout.apply_scale(values);
   QUIRE_ASSIGN(vector, pieces_.load_buffer(std::move(values)));
   weights_.bytes += static_cast<int64_t>(vector->size());
   return {};

@@ -21,6 +21,11 @@ int64_t WeightParts::rows() const {
   return n;
 }
 
+void WeightParts::apply_scale(std::span<float> values) const {
+  if (scale == 1) return;
+  for (float& value : values) value *= scale;
+}
+
 LayerLayout layer_layout(const ModelConfig& config, int layer) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const int64_t hidden = config.hidden_size;
@@ -105,11 +110,12 @@ Status check_beacons(const ModelConfig& config) {
                                     std::to_string(config.max_position_embeddings) + " positions");
 }
 
+// Logits are divided by logits_scaling: the norm in front of the head does it.
 WeightLayout weight_layout(const ModelConfig& config) {
   const std::string embedding = "model.embed_tokens.weight";
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
   return {{{{embedding, vocab}}, hidden},
-          {{{"model.norm.weight", hidden}}},
+          {.parts = {{"model.norm.weight", hidden}}, .scale = static_cast<float>(1 / config.logits_scaling)},
           {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,10 +36,13 @@ struct WeightPart {
 };
 
 // Rows of several tensors one below the other: the projections of q, k and v are one product, and may be one tensor.
-// k 0: a vector.
+// k 0: a vector, whose values are multiplied by `scale` when they are loaded.
 struct WeightParts {
   std::vector<WeightPart> parts;
   int64_t k = 0;
+  float scale = 1;
+
+  void apply_scale(std::span<float> values) const;
 
   int64_t rows() const;
 };

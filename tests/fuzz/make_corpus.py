@@ -88,13 +88,14 @@ def gguf_header():
         *[header(4096, *parts) for parts in gguf_models(key, text, tensor)],
     ])
     words = ["GGUF", "general.alignment", "general.architecture", "tokenizer.ggml.tokens", "llama", "mistral", "mistral3",
-             "qwen2", "qwen3", "smollm3", "phi3", "none", "linear", "yarn", "longrope", "</s>", "<|im_end|>", "<|fim_pad|>",
+             "qwen2", "qwen3", "smollm3", "phi3", "granite", "none", "linear", "yarn", "longrope", "</s>", "<|im_end|>",
+             "<|fim_pad|>",
              "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "output.weight", "blk.0.attn_q.bias", "blk.0.attn_q_norm.weight"]
     keys = ["attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
             "attention.sliding_window", "attention.scale", "attention.causal", "rope.dimension_count", "rope.freq_base",
             "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
             "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor",
-            "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size"]
+            "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size", "embedding_scale", "residual_scale", "logit_scale"]
     tokens = ["bos", "eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"]
     dictionary("fuzz_gguf_header", words + ["llama." + name for name in keys] + [
         f"tokenizer.ggml.{name}_token_id" for name in tokens])
@@ -111,7 +112,7 @@ def gguf_models(key, text, tensor):
     def string(name, value):
         return key(name.encode(), 8, text(value.encode()))
 
-    for architecture in ("llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3"):
+    for architecture in ("llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3", "granite"):
         a = architecture + "."
         keys = [string("general.architecture", architecture), u32(a + "block_count", 2), u32(a + "embedding_length", 32),
                 u32(a + "context_length", 256), u32(a + "feed_forward_length", 64), u32(a + "attention.head_count", 4),
@@ -160,7 +161,9 @@ def model_config():
          "layer_types": ["full_attention", "full_attention"]},
         {**base, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layers": [1, 0]},
         {**base, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
-        {**base, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.5}]])
+        {**base, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.5},
+        {**base, "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12,
+         "residual_multiplier": 0.22, "attention_multiplier": 0.125, "logits_scaling": 8}]])
     dictionary("fuzz_model_config",
                ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
                 '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
@@ -170,7 +173,8 @@ def model_config():
                 '"beacon_param"', '"full-coverage"', '"adapt-16"', '"retrieval_method"',
                 '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999",
                 '"Qwen2ForCausalLM"', '"qwen2"', '"Qwen3ForCausalLM"', '"qwen3"', '"SmolLM3ForCausalLM"', '"smollm3"',
-                '"Phi3ForCausalLM"', '"phi3"', '"partial_rotary_factor"',
+                '"Phi3ForCausalLM"', '"phi3"', '"partial_rotary_factor"', '"GraniteForCausalLM"', '"granite"',
+                '"embedding_multiplier"', '"residual_multiplier"', '"attention_multiplier"', '"logits_scaling"',
                 '"use_sliding_window"', '"max_window_layers"', '"layer_types"', '"sliding_attention"',
                 '"no_rope_layers"', '"no_rope_layer_interval"'])
 

@@ -33,6 +33,8 @@ ADAPTERS = {
                         modules_to_save=["norm", "lm_head"]), "text_256", None),
     "fused": (dict(r=3, lora_alpha=2, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]), "phi3_longrope",
               None),
+    "multipliers": (dict(r=2, lora_alpha=3, target_modules=["v_proj", "down_proj", "embed_tokens"],
+                         modules_to_save=["norm", "lm_head"]), "granite", None),
 }
 
 

@@ -100,6 +100,13 @@ CONFIGS = {
             "rope_type": "longrope", "short_factor": [1.0 + 0.1 * a for a in range(9)],
             "long_factor": [1.0 + a for a in range(9)]}),
     ),
+    # An epsilon that matters, for hidden states are kept divided by one of the factors.
+    "granite": (
+        dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=0.01,
+             max_position_embeddings=256, embedding_multiplier=2.5, residual_multiplier=0.4, attention_multiplier=0.5,
+             logits_scaling=3.0),
+        dict(family="Granite", keys="new"),
+    ),
 }
 
 SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
@@ -122,7 +129,7 @@ def tokenizer_model(vocab_size):
     return out.getvalue()
 
 
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3", "Granite")
 
 
 def random_family(generator, family, arguments):
@@ -143,6 +150,10 @@ def random_family(generator, family, arguments):
         arguments.update(no_rope_layer_interval=generator.choice((1, 2, 3, 4)), pad_token_id=None)
         if generator.random() < 0.5:
             arguments["no_rope_layers"] = [generator.randrange(2) for _ in range(arguments["num_hidden_layers"])]
+    if family == "Granite":
+        arguments.update(embedding_multiplier=generator.uniform(0.5, 12), residual_multiplier=generator.uniform(0.2, 1),
+                         attention_multiplier=generator.uniform(0.5, 2) / arguments["head_dim"]**0.5,
+                         logits_scaling=generator.uniform(0.5, 16))
     return arguments
 
 

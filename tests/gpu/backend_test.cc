@@ -291,9 +291,11 @@ TEST(CudaBackend, LooksUpRowsOfEveryType) {
     const auto out = device.elements(kF32, std::vector<float>(4 * kColumns));
     const auto cpu_ids = cpu.ids(tokens);
     const auto cpu_out = cpu.buffer(std::vector<float>(4 * kColumns));
-    ASSERT_TRUE(device.backend->embed(device.exec(), *there, *ids, 1, 4, {out.get(), 0, kColumns}).ok());
-    ASSERT_TRUE(cpu.backend->embed(cpu.exec(), *here, *cpu_ids, 1, 4, {cpu_out.get(), 0, kColumns}).ok());
-    expect_same_bits(cpu.values(*cpu_out), device.values(kF32, *out), element_name(type));
+    for (const float scale : {1.0f, 54.5f}) {
+      ASSERT_TRUE(device.backend->embed(device.exec(), *there, *ids, 1, 4, scale, {out.get(), 0, kColumns}).ok());
+      ASSERT_TRUE(cpu.backend->embed(cpu.exec(), *here, *cpu_ids, 1, 4, scale, {cpu_out.get(), 0, kColumns}).ok());
+      expect_same_bits(cpu.values(*cpu_out), device.values(kF32, *out), element_name(type));
+    }
   }
 }
 

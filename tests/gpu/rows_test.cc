@@ -139,12 +139,12 @@ TEST_P(RowKernels, LookUpAndCopyRows) {
       const Shared<int32_t> ids = {6, 0, -1, 7};
       const auto row_bytes = stride * static_cast<int64_t>(element_bytes(in));
       const cuda::DeviceMatrix matrix{table.bytes.data(), rows, width, row_bytes, in};
-      ASSERT_EQ(run(&cuda::DeviceApi::embed, matrix, ids.data(), 4, y.rows(width)), 0);
+      ASSERT_EQ(run(&cuda::DeviceApi::embed, matrix, ids.data(), 4, 1.5f, y.rows(width)), 0);
       ASSERT_EQ(run(&cuda::DeviceApi::copy_rows, table.rows(stride), 4, width, copy.rows(width)), 0);
       for (int64_t j = 0; j < width; ++j) {
         Elements expected(out, 1);
         for (int64_t r = 0; r < 4; ++r) {
-          expected.set(0, r < 2 ? table[ids[static_cast<size_t>(r)] * stride + j] : 0);
+          expected.set(0, r < 2 ? table[ids[static_cast<size_t>(r)] * stride + j] * 1.5f : 0);
           ASSERT_EQ(y[r * width + j], expected[0]) << r << " " << j;
           expected.set(0, table[r * stride + j]);
           ASSERT_EQ(copy[r * width + j], expected[0]) << r << " " << j;

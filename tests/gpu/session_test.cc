@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
         StrategyCase{"biases", "full", "gqa_biases_bf16", false, false}, StrategyCase{"heads24", "full", "mha_dynamic"},
         StrategyCase{"window", "full", "mistral_window_64", false, false},
         StrategyCase{"qk_norm", "full", "qwen3", false, false}, StrategyCase{"nope", "full", "smollm3_yarn"},
-        StrategyCase{"part_of_heads", "full", "phi3_longrope"},
+        StrategyCase{"multipliers", "full", "granite"}, StrategyCase{"part_of_heads", "full", "phi3_longrope"},
         StrategyCase{"part_of_heads_longheads", "longheads(chunk=16, chunks=4)", "phi3_longrope", true, false},
         StrategyCase{"f16", "full", "mha_yarn_f16", false, false}, StrategyCase{"dca", "dca"},
         StrategyCase{"dca_small", "dca(chunk=40, cap=55)", "short_128", false, false},

@@ -52,6 +52,9 @@ CASES = {
                 dict(family="SmolLM3", no_rope_layers=[0, 1], pad_token_id=None, tie_word_embeddings=False), None),
     "phi3_fused": (dict(r=4, lora_alpha=8, target_modules="all-linear"),
                    dict(family="Phi3", partial_rotary_factor=0.75, pad_token_id=None), None),
+    "granite": (dict(r=4, lora_alpha=8, target_modules=[*ATTENTION, "embed_tokens"], modules_to_save=["norm", "lm_head"]),
+                dict(family="Granite", embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.5,
+                     logits_scaling=5.0), None),
 }
 
 

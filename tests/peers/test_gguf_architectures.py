@@ -60,6 +60,8 @@ CASES = {
     # Both programs take the long factors: this one for the length of the prompt, llama.cpp for that of its context.
     "phi3-longrope": ("Phi3", dict(partial_rotary_factor=0.75, original_max_position_embeddings=64, pad_token_id=None),
                       LONGROPE, "llama-bpe"),
+    "granite": ("Granite", dict(embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                logits_scaling=5.0), None, "llama-bpe"),
 }
 
 

@@ -24,6 +24,7 @@ EACH_METHOD = ("full+none", "full+yarn", "dca+none", "dca_logit_scale_10", "stre
                "longheads_dca", "rerope", "rerope_yarn", "self_extend_pi", "lm_infinite", "sda_kv", "scca_flow",
                "long_mixed_shifts", "product_longheads_yarn", "product_full")
 MODELS = {"text_256": (), "short_128": (), "qwen3": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
+          "granite": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
           "smollm3_yarn": EACH_METHOD, "phi3_longrope": EACH_METHOD}
 N_TOKENS = 1024
 N_COLUMNS = 4

@@ -160,10 +160,10 @@ class LongHeads:
         self.chosen = None  # by the first layer
         self.needed_margin, self.smallest_margin = 0.0, math.inf
 
-    def represent(self, q, k, v, rope):
+    def represent(self, q, k, v, rope, multiplier):
         """rep_c of each complete chunk: q, k, v [n, d] of one head, unrotated; the result [n // chunk, d]."""
         local = torch.arange(self.chunk, dtype=torch.float64)
-        scale = rope.attention_factor**2 / math.sqrt(q.shape[1])
+        scale = rope.attention_factor**2 * multiplier
         vectors = []
         for c in range(len(q) // self.chunk):
             rows = slice(c * self.chunk, (c + 1) * self.chunk)
@@ -187,17 +187,17 @@ class LongHeads:
                 raise CloseCall
         return sorted([0] * (self.first == "forced") + between[:taken] + list(range(own + 1 - self.forced, own + 1)))
 
-    def scores(self, q, k, v, rope):
+    def scores(self, q, k, v, rope, multiplier):
         """[heads, n, n // chunk] of each query and complete chunk."""
         group = q.shape[1] // k.shape[1]
-        return torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope).T
+        return torch.stack([q[:, h] @ self.represent(q[:, h], k[:, h // group], v[:, h // group], rope, multiplier).T
                             for h in range(q.shape[1])])
 
-    def __call__(self, q, k, v, rope):
+    def __call__(self, q, k, v, rope, multiplier):
         """[heads, n, n] positions from q [n, heads, d], k and v [n, kv_heads, d]."""
         n, heads, _ = q.shape
         group = heads // k.shape[1]
-        scores = self.scores(q, k, v, rope)
+        scores = self.scores(q, k, v, rope, multiplier)
         if self.sharing in ("group", "layer"):
             sharers = group if self.sharing == "group" else heads
             scores = scores.view(-1, sharers, *scores.shape[1:]).sum(1).repeat_interleave(sharers, 0)
@@ -234,11 +234,11 @@ class DcaTopK(LongHeads):
         self.chunks = max(self.least, (own + 1) // self.one_in if self.one_in else 0)
         return super().choose(scores, own)
 
-    def scores(self, q, k, v, rope):
-        n, heads, d = q.shape
+    def scores(self, q, k, v, rope, multiplier):
+        n, heads, _ = q.shape
         group, n_chunks = heads // k.shape[1], n // self.chunk
         whole = n_chunks * self.chunk
-        scale = rope.attention_factor**2 / math.sqrt(d)
+        scale = rope.attention_factor**2 * multiplier
         own = torch.arange(n) // self.chunk
         result = []
         for h in range(heads):
@@ -246,7 +246,7 @@ class DcaTopK(LongHeads):
             if self.bounds:
                 scores = self.products_with_bounds(q[:, h], keys, n_chunks, rope) * scale
             else:
-                logits = pair_logits(q[:, h], keys, self.distances.nan_to_num(), rope) / math.sqrt(d)
+                logits = pair_logits(q[:, h], keys, self.distances.nan_to_num(), rope) * multiplier
                 scores = logits[:, :whole].view(n, n_chunks, self.chunk).mean(2)
             if self.sharing != "head":
                 earlier = torch.arange(n_chunks) < own[:, None]
@@ -266,9 +266,9 @@ class DcaTopK(LongHeads):
             scores[:, c] = torch.maximum(seen * least[c], seen * greatest[c]).sum(1)
         return scores
 
-    def __call__(self, q, k, v, rope):
+    def __call__(self, q, k, v, rope, multiplier):
         self.distances = positions_dca(len(q), self.period, self.cap)
-        return super().__call__(q, k, v, rope)
+        return super().__call__(q, k, v, rope, multiplier)
 
 
 def rotate(x, positions, rope):
@@ -286,7 +286,7 @@ def logit_scale(n, train_len, slope):
 
 
 class Model:
-    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3, SmolLM3 or Phi3."""
+    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3, SmolLM3, Phi3 or Granite."""
 
     def __init__(self, directory):
         directory = pathlib.Path(directory)
@@ -318,6 +318,11 @@ class Model:
         self.rotary_dim = int(self.head_dim * partial)  # the first dimensions of a head; the others are not rotated
         self.original_len = config.get("original_max_position_embeddings") or self.train_len  # where RoPE has none
         self.is_fused = family == "Phi3"
+        # Factors of Granite; of the others they are the usual ones.
+        self.embedding_multiplier = config.get("embedding_multiplier", 1)
+        self.residual_multiplier = config.get("residual_multiplier", 1)
+        self.attention_multiplier = config.get("attention_multiplier", 1 if family == "Granite" else self.head_dim**-0.5)
+        self.logits_scaling = config.get("logits_scaling", 1)
         self.set_weights(weights)
         self.rope_type = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
         # Dynamic NTK is the one type whose max_position_embeddings is not the end.
@@ -381,7 +386,7 @@ class Model:
     @torch.no_grad()
     def forward(self, ids, positions, rope=None, scale=None):
         """Logits [n, vocab] of the ids. positions: [n, n], [heads, n, n] or [layers, heads, n, n], NaN where a key
-        is invisible, or a function of a layer's (q, k, v, rope) that gives [heads, n, n]; scale: a factor for each
+        is invisible, or a function of a layer's (q, k, v, rope, attention multiplier) that gives [heads, n, n]; scale: a factor for each
         query's attention logits, or None."""
         rope = rope or self.rope(len(ids))
         n = len(ids)
@@ -389,17 +394,19 @@ class Model:
             positions = positions.expand(self.n_layers, self.n_query_heads, n, n)
         scale = torch.ones(n, dtype=torch.float64) if scale is None else scale
         embedding = self.weights["model.embed_tokens.weight"]
-        x = embedding[torch.as_tensor(ids, dtype=torch.long)]
+        x = embedding[torch.as_tensor(ids, dtype=torch.long)] * self.embedding_multiplier
         for layer in range(self.n_layers):
             name = f"model.layers.{layer}."
             y = self.norm(x, name + "input_layernorm")
             of_layer = positions if callable(positions) else positions[layer]
-            x = x + self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale)
+            y = self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale)
+            x = x + y * self.residual_multiplier
             y = self.norm(x, name + "post_attention_layernorm")
             gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))
-            x = x + self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
+            y = self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
+            x = x + y * self.residual_multiplier
         x = self.norm(x, "model.norm")
-        return x @ self.weights.get("lm_head.weight", embedding).T
+        return x @ self.weights.get("lm_head.weight", embedding).T / self.logits_scaling
 
     def attention(self, x, name, positions, rope, scale):
         n, d = x.shape[0], self.head_dim
@@ -410,13 +417,13 @@ class Model:
         q[..., 2 * len(rope.theta):] /= rope.attention_factor**2  # a factor of what is rotated only
         group = self.n_query_heads // self.n_kv_heads
         if callable(positions):
-            positions = positions(q, k, v, rope)
+            positions = positions(q, k, v, rope, self.attention_multiplier)
         out = torch.empty_like(q)
         for h in range(self.n_query_heads):
             for begin in range(0, n, BLOCK):
                 rows = slice(begin, min(begin + BLOCK, n))
                 logits = pair_logits(q[rows, h], k[:, h // group], positions[h, rows], rope)
-                logits = logits * scale[rows, None] / math.sqrt(d)
+                logits = logits * scale[rows, None] * self.attention_multiplier
                 weights = torch.softmax(logits, dim=-1)
                 out[rows, h] = weights.nan_to_num() @ v[:, h // group]  # a query that sees nothing: 0
         return self.linear(out.reshape(n, -1), name + "o_proj")

@@ -310,12 +310,16 @@ class CpuBackend final : public Backend {
     return std::unique_ptr<PreparedStep>(std::make_unique<CpuStep>(n_query_heads, sequences));
   }
 
-  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
+               Rows out) override {
     const auto& source = static_cast<const CpuTable&>(table);
     const auto* id = static_cast<const int32_t*>(ids.host()) + first;
     const size_t row = row_bytes(source.type, table.columns);
     return for_rows(exec, n, [&](int64_t r, int) {
-      dequantize(source.type, source.data + static_cast<size_t>(id[r]) * row, table.columns, rows_ptr(out.at(r)));
+      float* const to = rows_ptr(out.at(r));
+      dequantize(source.type, source.data + static_cast<size_t>(id[r]) * row, table.columns, to);
+      if (scale == 1) return;
+      for (int64_t j = 0; j < table.columns; ++j) to[j] *= scale;
     });
   }
 

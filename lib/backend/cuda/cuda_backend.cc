@@ -178,10 +178,11 @@ class CudaBackend final : public Backend {
     QUIRE_TRY(step->upload(cuda_queue(exec.queue)));
     return std::unique_ptr<PreparedStep>(std::move(step));
   }
-  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
+               Rows out) override {
     const auto& source = static_cast<const CudaTable&>(table);
     const auto* id = reinterpret_cast<const int32_t*>(address(ids)) + first;
-    return launch<&DeviceApi::embed>(exec, "looking up tokens", source.rows_of(), id, n, device_rows(out));
+    return launch<&DeviceApi::embed>(exec, "looking up tokens", source.rows_of(), id, n, scale, device_rows(out));
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     return launch<&DeviceApi::rms_norm>(exec, "a norm", device_rows(x), floats(weight), eps, n, width,

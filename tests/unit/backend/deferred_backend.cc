@@ -303,9 +303,10 @@ class DeferredBackend final : public Backend {
     }));
     return std::unique_ptr<PreparedStep>(std::move(step));
   }
-  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
-    return add(exec, [this, &table, at = real(&ids), first, n, to = real(out)](Exec late) {
-      return real_->embed(late, table, *at, first, n, to);
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
+               Rows out) override {
+    return add(exec, [this, &table, at = real(&ids), first, n, scale, to = real(out)](Exec late) {
+      return real_->embed(late, table, *at, first, n, scale, to);
     });
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {

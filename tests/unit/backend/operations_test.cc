@@ -308,7 +308,7 @@ TEST(Operations, Swiglu) {
   }
 }
 
-TEST(Operations, EmbedCopiesAndKeepsTheirRows) {
+TEST(Operations, EmbedScalesAndKeepsTheirRows) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine(2);
@@ -317,6 +317,7 @@ TEST(Operations, EmbedCopiesAndKeepsTheirRows) {
   for (const ElementType type : kTypes) {
     const Rounded source(type, x);
     for (const bool keep : {false, true}) {
+      const float scale = keep ? 1 : 0.7f;
       auto bytes = std::make_shared<std::vector<std::byte>>(source.bytes);
       const std::weak_ptr<std::vector<std::byte>> watch = bytes;
       const void* data = bytes->data();
@@ -328,15 +329,16 @@ TEST(Operations, EmbedCopiesAndKeepsTheirRows) {
       const auto out = machine.buffer(std::vector<float>(tokens.size() * static_cast<size_t>(columns)));
       const auto ids = machine.ids(tokens);
       const auto n = static_cast<int64_t>(tokens.size()), first = n / 2;  // in two calls, as of two sequences
-      ASSERT_TRUE(machine.backend->embed(machine.exec(), *table, *ids, 0, first, {out.get(), 0, columns}).ok());
+      ASSERT_TRUE(machine.backend->embed(machine.exec(), *table, *ids, 0, first, scale, {out.get(), 0, columns}).ok());
       ASSERT_TRUE(
-          machine.backend->embed(machine.exec(), *table, *ids, first, n - first, Rows{out.get(), 0, columns}.at(first))
+          machine.backend
+              ->embed(machine.exec(), *table, *ids, first, n - first, scale, Rows{out.get(), 0, columns}.at(first))
               .ok());
       const auto result = machine.values(*out);
       for (size_t t = 0; t < tokens.size(); ++t) {
         for (int64_t c = 0; c < columns; ++c) {
           ASSERT_EQ(result[t * static_cast<size_t>(columns) + static_cast<size_t>(c)],
-                    source.values[static_cast<size_t>(tokens[t] * columns + c)]);
+                    static_cast<float>(source.values[static_cast<size_t>(tokens[t] * columns + c)]) * scale);
         }
       }
       table.reset();
@@ -362,7 +364,7 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   store.records = {records.chunks, 0};
   const auto step = machine.storing_step({.n = 5, .geometry = geometry});
   const auto ids = machine.ids({1, 2});
-  EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, 1, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->head_norm(exec, rows, *weight, 1e-5f, 4, 1, 64).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->scale_unrotated(exec, rows, 4, {1, 64, 32}, 0.5f).code(), Code::kCancelled);

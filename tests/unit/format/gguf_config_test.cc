@@ -229,6 +229,8 @@ TEST(GgufConfig, OtherComputationsAreRefusedByName) {
       {"rope.dimension_sections", GgufValue(GgufValue::Integers{1, 1, 1, 0})},
       {"rope.scaling.type", GgufValue(std::string("longrope"))},
       {"logit_scale", GgufValue(8.0)},
+      {"embedding_scale", GgufValue(12.0)},
+      {"residual_scale", GgufValue(0.22)},
       {"final_logit_softcapping", GgufValue(30.0)}};
   for (const auto& [key, value] : cases) {
     const auto config = Header().set(key, value).read();
@@ -243,7 +245,8 @@ TEST(GgufConfig, OtherComputationsAreRefusedByName) {
   const auto other = Header("gemma3").read();
   EXPECT_EQ(other.status().code(), Code::kUnsupported);
   EXPECT_EQ(other.status().message(),
-            "general.architecture \"gemma3\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3");
+            "general.architecture \"gemma3\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3, "
+            "granite");
 }
 
 TEST(GgufConfig, TheUsualComputationMayBeNamed) {
@@ -253,6 +256,34 @@ TEST(GgufConfig, TheUsualComputationMayBeNamed) {
   header.set("attention.sliding_window", 0).set("rope.scaling.type", "none").set("rope.scaling.factor", 4.0);
   const ModelConfig config = take(header.read());
   EXPECT_EQ(config.rope_scaling, "");
+}
+
+TEST(GgufConfig, OfGraniteHasFactors) {
+  const ModelConfig plain = take(Header("granite").read());
+  EXPECT_EQ(plain.architecture, "GraniteForCausalLM");
+  EXPECT_EQ(plain.embedding_multiplier, 1);
+  EXPECT_EQ(plain.residual_multiplier, 1);
+  EXPECT_EQ(plain.attention_scale(), 0.25);
+  EXPECT_EQ(plain.logits_scaling, 1);
+  Header header("granite");
+  header.set("embedding_scale", 12.0).set("residual_scale", 0.25).set("attention.scale", 0.125).set("logit_scale", 8);
+  const ModelConfig config = take(header.read());
+  EXPECT_EQ(config.embedding_multiplier, 12);
+  EXPECT_EQ(config.residual_multiplier, 0.25);
+  EXPECT_EQ(config.attention_scale(), 0.125);
+  EXPECT_EQ(config.logits_scaling, 8);
+  EXPECT_EQ(config.hidden_embedding_scale(), 48);
+  EXPECT_EQ(config.hidden_norm_eps(), 16 * config.rms_norm_eps);
+  // As other programs read it: a factor of 0 is none at all.
+  const ModelConfig zeros =
+      take(Header("granite").set("embedding_scale", 0).set("residual_scale", 0).set("attention.scale", 0.0).read());
+  EXPECT_EQ(zeros.embedding_multiplier, 1);
+  EXPECT_EQ(zeros.residual_multiplier, 1);
+  EXPECT_EQ(zeros.attention_scale(), 0.25);
+  EXPECT_THAT(Header(header).set("residual_scale", -1.0).message(), HasSubstr("granite.residual_scale is -1"));
+  EXPECT_EQ(Header(header).set("rope.scaling.finetuned", false).message(),
+            "granite.rope.scaling.finetuned false, which means that no layer rotates");
+  EXPECT_TRUE(Header(header).set("rope.scaling.finetuned", true).read().ok());
 }
 
 TEST(GgufConfig, AWindowIsThatOfAllLayers) {

@@ -151,6 +151,36 @@ TEST(ModelConfig, OfPhi3TurnsAPartOfEachHead) {
   EXPECT_EQ(plain->rotary_dim, 16);
 }
 
+TEST(ModelConfig, OfGraniteHasFactors) {
+  const nlohmann::json granite = {{"architectures", {"GraniteForCausalLM"}}, {"model_type", "granite"}};
+  auto plain = parse_with(granite);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->attention_scale(), 1);  // as in transformers, whatever the size of a head
+  EXPECT_EQ(plain->hidden_embedding_scale(), 1);
+  EXPECT_EQ(plain->hidden_norm_eps(), plain->rms_norm_eps);
+  auto settings = granite;
+  settings.update({{"embedding_multiplier", 12},
+                   {"residual_multiplier", 0.25},
+                   {"attention_multiplier", 0.0078125},
+                   {"logits_scaling", 16}});
+  auto config = parse_with(settings);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->hidden_embedding_scale(), 48);
+  EXPECT_EQ(config->hidden_norm_eps(), 16 * config->rms_norm_eps);
+  EXPECT_EQ(config->attention_scale(), 0.0078125);
+  EXPECT_EQ(config->logits_scaling, 16);
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) {
+    for (const nlohmann::json& bad :
+         {nlohmann::json(0), nlohmann::json(-1), nlohmann::json("1"), nlohmann::json(1e9)}) {
+      auto changed = settings;
+      changed[key] = bad;
+      const Status status = parse_with(changed).status();
+      EXPECT_EQ(status.code(), Code::kBadFile) << key;
+      EXPECT_THAT(status.message(), HasSubstr(key));
+    }
+  }
+}
+
 TEST(ModelConfig, APartOfAHeadIsWholePairsAndOneForAll) {
   // The file's other settings, and what the message names.
   const std::pair<nlohmann::json, const char*> cases[] = {

@@ -73,7 +73,7 @@ class LoadEngineTest : public testing::TestWithParam<bool> {
     auto ids = backend_.allocate(tokens.size() * sizeof(int32_t), MemoryKind::kDevice);
     EXPECT_TRUE(cpu_->upload(**queue, tokens.data(), **ids, 0, tokens.size() * sizeof(int32_t)).ok());
     const auto n = static_cast<int64_t>(tokens.size());
-    EXPECT_TRUE(backend_.embed({**queue}, *model.weights().embedding, **ids, 0, n, {rows->get(), 0, hidden}).ok());
+    EXPECT_TRUE(backend_.embed({**queue}, *model.weights().embedding, **ids, 0, n, 1, {rows->get(), 0, hidden}).ok());
     return bytes.append(static_cast<const char*>((*rows)->host()), (*rows)->size());
   }
   void append_product(const Matrix& matrix, std::string& bytes) {

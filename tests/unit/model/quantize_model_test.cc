@@ -76,7 +76,8 @@ TEST_F(QuantizeModel, KeepsTheModel) {
   for (const std::string& model :
        {kModels + "mha_default", kModels + "gqa_llama3_tied", kModels + "gqa_linear", kModels + "mha_yarn_f16",
         kModels + "mqa_yarn_sharded", kModels + "mistral_window_64", kModels + "gqa_biases_bf16",
-        kModels + "qwen2_yarn", kModels + "qwen3", smollm3(), kModels + "phi3_window", kModels + "phi3_longrope"}) {
+        kModels + "qwen2_yarn", kModels + "qwen3", smollm3(), kModels + "phi3_window", kModels + "phi3_longrope",
+        kModels + "granite"}) {
     SCOPED_TRACE(model);
     const std::string name = std::filesystem::path(model).filename(), path = file(name + ".gguf");
     const Status written = write(model, "f32", path);

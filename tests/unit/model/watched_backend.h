@@ -86,8 +86,9 @@ class WatchedBackend : public Backend {
                                                      std::span<const StepSequence> sequences) override {
     return real_.prepare_step(exec, n_query_heads, sequences);
   }
-  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, Rows out) override {
-    return real_.embed(exec, table, ids, first, n, out);
+  Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
+               Rows out) override {
+    return real_.embed(exec, table, ids, first, n, scale, out);
   }
   Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
     return real_.rms_norm(exec, x, weight, eps, n, width, out);

@@ -119,7 +119,7 @@ MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens
 }
 
 TEST(ModelPlan, CountsTheWeightsOfEveryArchitecture) {
-  for (const std::string name : {"gqa_biases_bf16", "qwen2_yarn", "qwen3", "smollm3_yarn", "phi3_window"}) {
+  for (const std::string name : {"gqa_biases_bf16", "qwen2_yarn", "qwen3", "smollm3_yarn", "phi3_window", "granite"}) {
     const auto model = load(name);
     EXPECT_EQ(plan_of(*model, name, 50).weight_bytes, model->llama->weights().bytes) << name;
   }
