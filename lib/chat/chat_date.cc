@@ -41,6 +41,10 @@ std::string ChatDate::long_month() const {
   return digits(day, 2) + " " + std::string(month_name(month)) + " " + digits(year, 4);
 }
 
+std::string ChatDate::month_first() const {
+  return std::string(month_name(month)) + " " + digits(day, 2) + ", " + digits(year, 4);
+}
+
 Result<ChatDate> parse_chat_date(std::string_view text) {
   if (text.size() == 10 && text[4] == '-' && text[7] == '-') {
     const ChatDate date{number(text.substr(0, 4)), number(text.substr(5, 2)), number(text.substr(8, 2))};

@@ -16,6 +16,7 @@ struct ChatDate {
   std::string iso() const;          // "2025-06-30"
   std::string short_month() const;  // "30 Jun 2025"
   std::string long_month() const;   // "30 June 2025"
+  std::string month_first() const;  // "June 30, 2025"
 };
 
 // "YYYY-MM-DD", a day of the calendar. Error: kInvalidArgument.

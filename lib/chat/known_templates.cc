@@ -65,11 +65,14 @@ constexpr KnownText kTexts[] = {
     {"a50143285cdef922bc5711ad3f99d670", 377, "phi4-answering"},
     {"f4ba63d66919b6d41c0680782a7c9316", 423, "phi4-mini"},
     {"34005d257135f18e4358989c28834b99", 398, "phi4-mini"},
+    {"54581ea7c7166920ad20145afdf4bf61", 1185, "granite3.0"},
+    {"3f6c99fb28dafcf5c420578c21c4e98c", 1194, "granite3.0"},
+    {"c8297af664a8a1413ecf25733ce105a3", 4566, "granite3.3"},
 };
 constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
 
-std::array<std::span<const ChatTemplate* const>, 4> families() {
-  return {chatml_templates(), llama_templates(), mistral_templates(), phi_templates()};
+std::array<std::span<const ChatTemplate* const>, 5> families() {
+  return {chatml_templates(), llama_templates(), mistral_templates(), phi_templates(), granite_templates()};
 }
 
 const ChatTemplate* find(std::string_view name) {

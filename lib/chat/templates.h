@@ -9,6 +9,7 @@
 namespace quire {
 
 std::span<const ChatTemplate* const> chatml_templates();
+std::span<const ChatTemplate* const> granite_templates();
 std::span<const ChatTemplate* const> llama_templates();
 std::span<const ChatTemplate* const> mistral_templates();
 std::span<const ChatTemplate* const> phi_templates();

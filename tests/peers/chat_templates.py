@@ -203,6 +203,18 @@ def smollm3_as_published():
             ('{{- "<|im_end|>\\n" -}}\n{# ───── main', '{%- endif -%}\n{# ───── main')])
 
 
+def granite_30():
+    """The program of many lines, whose strings have newlines in them as such or as \\n."""
+    text = from_llama_cpp_tests("ibm-granite/granite-3.0-8b-instruct")
+    return [text, text.replace("|>\n'", "|>\\n'").replace("'\n\n'", "'\\n\\n'")]
+
+
+def granite_33_of_lines():
+    """An edition whose default system message has newlines where the file's has spaces."""
+    text = model_file("ibm-granite-granite-3.3-2B-Instruct")
+    return text.replace("April 2024. Today", "April 2024.\\nToday").replace(". You are Granite", ".\\nYou are Granite")
+
+
 def known():
     """(name, texts): the texts that are recognised as that name."""
     return [
@@ -233,13 +245,16 @@ def known():
         ("phi4", [PHI4]),
         ("phi4-answering", [from_llama_cpp_tests("phi-4")]),
         ("phi4-mini", [PHI4_MINI, PHI4_MINI_WITHOUT_END]),
+        ("granite3.0", granite_30()),
+        ("granite3.3", [model_file("ibm-granite-granite-3.3-2B-Instruct")]),
     ]
 
 
 def rendered():
     """(name, text) of every template: also of those that no checkpoint is known to carry letter by letter."""
     return [(name, text) for name, texts in known() for text in texts] + [
-        ("smollm3", smollm3_as_published()), ("mistral-v7-tekken", MISTRAL_V7_TEKKEN)]
+        ("smollm3", smollm3_as_published()), ("mistral-v7-tekken", MISTRAL_V7_TEKKEN),
+        ("granite3.3-lines", granite_33_of_lines())]
 
 
 DATE = datetime.date(2025, 3, 9)

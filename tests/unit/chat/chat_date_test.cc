@@ -11,6 +11,7 @@ TEST(ChatDate, IsWrittenInThreeWays) {
   EXPECT_EQ(date.iso(), "2025-03-09");
   EXPECT_EQ(date.short_month(), "09 Mar 2025");
   EXPECT_EQ(date.long_month(), "09 March 2025");
+  EXPECT_EQ(date.month_first(), "March 09, 2025");
   EXPECT_EQ(parse_chat_date("2024-02-29").value().long_month(), "29 February 2024");
   EXPECT_EQ(parse_chat_date("0999-12-31").value().short_month(), "31 Dec 0999");
 }

@@ -63,7 +63,9 @@ void append(Tokens& tokens, const Tokens& more) { tokens.insert(tokens.end(), mo
 TEST(Conversation, ContinuingIsReadingTheWhole) {
   int n_compared = 0;
   for (const std::string& name : template_names()) {
-    if (name.starts_with("mistral-small") || name.starts_with("smollm3")) continue;  // their beginnings are long
+    const bool is_long =
+        name.starts_with("mistral-small") || name.starts_with("smollm3") || name.starts_with("granite3.3");
+    if (is_long) continue;  // by its beginning
     if (name == "qwen3-thinking-2507")
       continue;  // it begins answers with a thought, which it takes out of earlier ones
     const bool spaced = name.starts_with("llama2") || name.starts_with("phi3") || name == "mistral-v1" ||
@@ -83,7 +85,7 @@ TEST(Conversation, ContinuingIsReadingTheWhole) {
     EXPECT_TRUE(same_bits(last_logits(*parts), last_logits(*whole))) << name;
     ++n_compared;
   }
-  EXPECT_EQ(n_compared, 24);
+  EXPECT_EQ(n_compared, 25);
 }
 
 // However an answer ends, the next messages close its turn, and nothing is read again.
