@@ -71,6 +71,8 @@ class ChatTemplate {
   std::string_view description() const { return description_; }
   // Tokens that a vocabulary must have.
   std::span<const std::string_view> tokens() const { return tokens_; }
+  // Where these are none: a text that its program writes.
+  std::string_view mark() const { return mark_; }
   // The token behind an answer; empty: the end-of-sequence token.
   std::string_view end_of_turn() const { return end_of_turn_; }
 
@@ -82,8 +84,8 @@ class ChatTemplate {
 
  protected:
   constexpr ChatTemplate(std::string_view name, std::string_view description, std::span<const std::string_view> tokens,
-                         std::string_view end_of_turn)
-      : name_(name), description_(description), tokens_(tokens), end_of_turn_(end_of_turn) {}
+                         std::string_view end_of_turn, std::string_view mark = "[INST]")
+      : name_(name), description_(description), tokens_(tokens), end_of_turn_(end_of_turn), mark_(mark) {}
   ~ChatTemplate() = default;
 
   // Messages have known roles and valid texts, and no answer is open. There is a message unless the conversation has
@@ -100,6 +102,7 @@ class ChatTemplate {
   std::string_view name_, description_;
   std::span<const std::string_view> tokens_;
   std::string_view end_of_turn_;
+  std::string_view mark_;
 };
 
 }  // namespace quire

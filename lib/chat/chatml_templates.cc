@@ -6,8 +6,6 @@ namespace {
 
 constexpr std::string_view kStart = "<|im_start|>";
 constexpr std::string_view kEnd = "<|im_end|>";
-constexpr std::string_view kThink = "<think>";
-constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kTokens[] = {kStart, kEnd};
 
 ChatWriter& begin_turn(ChatWriter& out, std::string_view role) { return out.token(kStart).text(role).text("\n"); }
@@ -102,6 +100,27 @@ class Qwen3Template final : public ChatMlBase {
   }
 
   bool always_thinks_;
+};
+
+// QwQ always thinks, and takes the thought out of the assistant's messages unless one is the last.
+class QwqTemplate final : public ChatMlBase {
+ public:
+  constexpr QwqTemplate(std::string_view name, std::string_view description) : ChatMlBase(name, description) {}
+
+ private:
+  Status write_messages(std::span<const ChatMessage> messages, const ChatOptions& options, ChatState& state,
+                        ChatWriter& out) const override {
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const ChatMessage& message = messages[i];
+      const bool cut = message.role == "assistant" && i + 1 < messages.size();
+      end_turn(
+          begin_turn(out, message.role).text(cut ? strip_newlines_front(behind_thought(message.text)) : message.text));
+    }
+    state.begun = true;
+    if (options.begin_answer) begin_turn(out, "assistant").token(kThink).text("\n");
+    state.answering = options.begin_answer;
+    return {};
+  }
 };
 
 // SmolLM3 says in its system message whether to think. Flags in the system text decide, else the caller.
@@ -204,11 +223,12 @@ constexpr ChatMlTemplate kSmolLm2("smollm2", "SmolLM2: ChatML with a default sys
                                   "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
 constexpr Qwen3Template kQwen3("qwen3", "Qwen3, with thinking", false);
 constexpr Qwen3Template kQwen3Thinking("qwen3-thinking-2507", "Qwen3-Thinking-2507: always thinks", true);
+constexpr QwqTemplate kQwq("qwq", "QwQ: always thinks");
 constexpr SmolLm3Template kSmolLm3("smollm3", "SmolLM3 as published, with thinking and the date of the day", true);
 constexpr SmolLm3Template kSmolLm3Unsloth("smollm3-unsloth", "SmolLM3 as Unsloth edited it, without a date", false);
 
-constexpr const ChatTemplate* kTemplates[] = {&kChatMl,        &kQwen15,  &kQwen2,   &kQwen25,        &kQwen3,
-                                              &kQwen3Thinking, &kSmolLm2, &kSmolLm3, &kSmolLm3Unsloth};
+constexpr const ChatTemplate* kTemplates[] = {&kChatMl,        &kQwen15, &kQwen2,   &kQwen25,  &kQwen3,
+                                              &kQwen3Thinking, &kQwq,    &kSmolLm2, &kSmolLm3, &kSmolLm3Unsloth};
 
 }  // namespace
 

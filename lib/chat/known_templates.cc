@@ -68,11 +68,20 @@ constexpr KnownText kTexts[] = {
     {"54581ea7c7166920ad20145afdf4bf61", 1185, "granite3.0"},
     {"3f6c99fb28dafcf5c420578c21c4e98c", 1194, "granite3.0"},
     {"c8297af664a8a1413ecf25733ce105a3", 4566, "granite3.3"},
+    {"a81083ba27667fa2484f12b9f5152ece", 2762, "qwq"},
+    {"a7b627ae2661d349f48e53fd1793f416", 2237, "deepseek-r1"},
+    {"b59c4fde1d06da0055b25ceb4910aa64", 2246, "deepseek-r1"},
+    {"1b463e0a153a76caf47cfd234bfcd76a", 2478, "deepseek-r1"},
+    {"287aafc427fc0dc778af3769c3733079", 2229, "deepseek-r1-2501"},
+    {"ba826724af56e537759e4eeeb1ec9b77", 2237, "deepseek-r1-2501"},
+    {"5ae4edc1a6c08aa61db34e9fc60441d8", 410, "zephyr"},
+    {"dad915b146bfa1ee3885e6de6675991a", 222, "openchat"},
 };
 constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
 
-std::array<std::span<const ChatTemplate* const>, 5> families() {
-  return {chatml_templates(), llama_templates(), mistral_templates(), phi_templates(), granite_templates()};
+std::array<std::span<const ChatTemplate* const>, 7> families() {
+  return {chatml_templates(),  llama_templates(),    mistral_templates(), phi_templates(),
+          granite_templates(), deepseek_templates(), turn_templates()};
 }
 
 const ChatTemplate* find(std::string_view name) {
@@ -84,10 +93,11 @@ const ChatTemplate* find(std::string_view name) {
   return nullptr;
 }
 
-// Whether the program writes the tokens that this template needs. Templates that need none write [INST] as text.
+// Whether the program writes the tokens that this template needs, or the text that it is known by.
 bool has_its_tokens(const ChatTemplate& known, std::string_view program) {
   const auto writes = [&](std::string_view token) { return program.find(token) != std::string_view::npos; };
-  return known.tokens().empty() ? writes("[INST]") : std::all_of(known.tokens().begin(), known.tokens().end(), writes);
+  return known.tokens().empty() ? writes(known.mark())
+                                : std::all_of(known.tokens().begin(), known.tokens().end(), writes);
 }
 
 // The names of the templates that write the tokens of `program`; of all, if there is no such template.

@@ -56,6 +56,12 @@ MISTRAL_V7_TEKKEN = (
     "{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user, "
     "system and assistant roles are supported!') }}{% endif %}{% endfor %}")
 
+ZEPHYR = (
+    "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n"
+    "{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n"
+    "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n"
+    "{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}")
+
 PHI3 = (
     "{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\\n' + message['content'] + '<|end|>\\n'}}"
     "{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}{% elif message['role'] == "
@@ -113,7 +119,7 @@ def axolotl():
 def from_llama_cpp_tests(name):
     """A template that llama.cpp's own test has as a string literal."""
     source = llama_cpp()["tests/test-chat-template.cpp"]
-    literal = re.search(r'/\* \.name= \*/ "' + re.escape(name) + r'.*\n\s*/\* \.template_str= \*/ ("(?:[^"\\]|\\.)*")', source)
+    literal = re.search(r'/\* \.name= \*/ "' + re.escape(name) + r'.*\n(?:\s*//.*\n)*\s*/\* \.template_str= \*/ ("(?:[^"\\]|\\.)*")', source)
     return ast.literal_eval(literal[1])
 
 
@@ -203,6 +209,12 @@ def smollm3_as_published():
             ('{{- "<|im_end|>\\n" -}}\n{# ───── main', '{%- endif -%}\n{# ───── main')])
 
 
+def qwq():
+    """Without llama.cpp's way not to think."""
+    return edit(model_file("Qwen-QwQ-32B"), (
+        "    {%- if not enable_thinking -%}{{- '</think>' -}}{%- endif -%}\n", ""))
+
+
 def granite_30():
     """The program of many lines, whose strings have newlines in them as such or as \\n."""
     text = from_llama_cpp_tests("ibm-granite/granite-3.0-8b-instruct")
@@ -247,6 +259,11 @@ def known():
         ("phi4-mini", [PHI4_MINI, PHI4_MINI_WITHOUT_END]),
         ("granite3.0", granite_30()),
         ("granite3.3", [model_file("ibm-granite-granite-3.3-2B-Instruct")]),
+        ("qwq", [qwq()]),
+        ("deepseek-r1", [model_file("deepseek-ai-DeepSeek-R1-Distill-Llama-8B"), trl()["deepseek_r1_distill"]]),
+        ("deepseek-r1-2501", [edit(trl()["deepseek_r1_distill"], ("<｜Assistant｜><think>\\n", "<｜Assistant｜>"))]),
+        ("zephyr", [ZEPHYR]),
+        ("openchat", [from_llama_cpp_tests("openchat/openchat-3.5-0106")]),
     ]
 
 
@@ -277,7 +294,7 @@ def write(program, messages, answer, thinking, dated=True):
     try:
         return chat_template_utils._compile_jinja_template(program).render(
             messages=[{"role": role, "content": text} for role, text in messages], bos_token="<s>",
-            eos_token="" if "<|assistant|>" in program else "</s>",
+            eos_token="" if "<|end|>" in program else "</s>",
             add_generation_prompt=answer, enable_thinking=thinking, **dates)
     except jinja2.exceptions.TemplateError:
         return None

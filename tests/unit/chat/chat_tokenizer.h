@@ -14,13 +14,29 @@
 namespace quire::test {
 
 inline const std::vector<std::string>& control_tokens() {
-  static const std::vector<std::string> kTokens = {"<|im_start|>",      "<|im_end|>",        "<|start_header_id|>",
-                                                   "<|end_header_id|>", "<|eot_id|>",        "[INST]",
-                                                   "[/INST]",           "[SYSTEM_PROMPT]",   "[/SYSTEM_PROMPT]",
-                                                   "<think>",           "</think>",          "<|system|>",
-                                                   "<|user|>",          "<|assistant|>",     "<|end|>",
-                                                   "<|im_sep|>",        "<|start_of_role|>", "<|end_of_role|>",
-                                                   "<|end_of_text|>"};
+  static const std::vector<std::string> kTokens = {"<|im_start|>",
+                                                   "<|im_end|>",
+                                                   "<|start_header_id|>",
+                                                   "<|end_header_id|>",
+                                                   "<|eot_id|>",
+                                                   "[INST]",
+                                                   "[/INST]",
+                                                   "[SYSTEM_PROMPT]",
+                                                   "[/SYSTEM_PROMPT]",
+                                                   "<think>",
+                                                   "</think>",
+                                                   "<|system|>",
+                                                   "<|user|>",
+                                                   "<|assistant|>",
+                                                   "<|end|>",
+                                                   "<|im_sep|>",
+                                                   "<|start_of_role|>",
+                                                   "<|end_of_role|>",
+                                                   "<|end_of_text|>",
+                                                   "<｜User｜>",
+                                                   "<｜Assistant｜>",
+                                                   "<｜end▁of▁sentence｜>",
+                                                   "<|end_of_turn|>"};
   return kTokens;
 }
 

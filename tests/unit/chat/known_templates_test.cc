@@ -68,7 +68,7 @@ TEST(KnownTemplates, OthersAreRefusedByWhatTheyAre) {
   // Of one that writes some family's control tokens, that family's names are said alone.
   const Status chatml = recognise_chat_template("{{ '<|im_start|>' + x + '<|im_end|>' }}").status();
   EXPECT_THAT(chatml.message(), testing::EndsWith("may be named: chatml, qwen1.5, qwen2, qwen2.5, qwen3, "
-                                                  "qwen3-thinking-2507, smollm2, smollm3, smollm3-unsloth"));
+                                                  "qwen3-thinking-2507, qwq, smollm2, smollm3, smollm3-unsloth"));
   const Status inst = recognise_chat_template("{{ '[INST]' + x + '[/INST]' }}").status();
   EXPECT_THAT(inst.message(), HasSubstr("may be named: llama2, "));
   EXPECT_THAT(inst.message(), testing::Not(HasSubstr("mistral-v7")));
@@ -109,6 +109,23 @@ TEST(KnownTemplates, MessagesWithoutAPlaceAreRefusedByIndexAndRole) {
     EXPECT_THAT(refused.message(), HasSubstr(c.name));
     EXPECT_FALSE(state.begun) << c.name;  // as it was
   }
+}
+
+// DeepSeek-R1's program writes the last system message first, wherever it stands.
+TEST(KnownTemplates, ASystemMessageThatBelongsInFrontIsRefusedLater) {
+  const ChatTemplate& deepseek = *find_chat_template("deepseek-r1").value();
+  ChatState state;
+  const std::vector<ChatMessage> first = {{"user", "a"}, {"system", "b"}, {"system", "c"}},
+                                 later = {{"user", "d"}, first[1]};
+  const auto pieces = deepseek.write(first, {}, state).value();
+  ASSERT_GE(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].kind, ChatPiece::Kind::kBos);
+  EXPECT_EQ(pieces[1].text, "c");
+  const Status refused = deepseek.write(later, {}, state).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused.offset(), 1);
+  EXPECT_THAT(refused.message(), HasSubstr("messages[1] (system)"));
+  EXPECT_TRUE(state.answering);  // as it was
 }
 
 TEST(KnownTemplates, BadMessages) {
