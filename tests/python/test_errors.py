@@ -1,8 +1,10 @@
 """Every status of failure, raised and caught."""
 
+import copy
 import ctypes
 import gc
 import json
+import pickle
 import shutil
 import struct
 import sys
@@ -147,6 +149,13 @@ class Errors(WithModel):
             self.io()
         self.assertEqual(caught.exception.os_error, 5)
         self.assertIsInstance(caught.exception.__cause__, OSError)
+
+    def test_an_error_crosses_to_another_process(self):
+        """A pool of processes pickles what its workers raise; where that fails, it breaks."""
+        with self.assertRaises(quire.QuireError) as caught:
+            self.invalid_text()
+        for again in (pickle.loads(pickle.dumps(caught.exception)), copy.copy(caught.exception)):
+            self.assertEqual((str(again), vars(again)), (str(caught.exception), vars(caught.exception)))
 
     def test_a_session_goes_on_after_an_error(self):
         session = self.session()

@@ -2,9 +2,11 @@
 
 import array
 import concurrent.futures
+import copy
 import gc
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -55,6 +57,13 @@ class Lifetime(unittest.TestCase):
             owned = handles()
             for index in order:
                 owned[index]._finalizer()  # drops the reference without waiting, as the garbage collector does
+
+    def test_handles_are_not_copied(self):
+        """A copy would have the handle without a reference; in another process it would be an address of this one."""
+        for owned in [*handles(), quire.Cancel()]:
+            for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, f"a {type(owned).__name__} cannot be copied"):
+                    copied(owned)
 
     def test_handles_are_released_by_other_threads(self):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -28,6 +28,9 @@ class QuireError(Exception):
         self.status = lib.quire_get_status_name(code).decode()
         super().__init__(f"{self.status}: {message}")
 
+    def __reduce__(self) -> Tuple[Any, ...]:  # from the process of a worker to that which waits for it
+        return type(self), (self.code, self.message, self.offset, self.os_error)
+
 
 def _call(function: Any, *arguments: Any) -> int:
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
@@ -183,6 +186,10 @@ class _Handle:
         """Calls the function of C that waits until nothing runs. A forked process leaves `with` without it."""
         if self._pointer is not None and not self._pointer.is_foreign:
             _call(close, self._pointer)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy would not own the reference, and no other process has what it refers to."""
+        raise TypeError(f"a {type(self).__name__} cannot be copied, pickled or sent to another process")
 
     def close(self) -> None:
         """Drops the reference; calls that run keep theirs. A second close does nothing."""
