@@ -35,10 +35,12 @@ class Conversation:
     """A session, and where its snapshot is."""
 
     def __init__(self, session, path):
-        self.session, self.path, self.lock = session, path, asyncio.Lock()
+        self.session, self.path, self.lock, self.n_answers = session, path, asyncio.Lock(), 0
 
-    def __del__(self):  # Ray Serve calls it when a worker has too many
-        self.session.close()
+    def __del__(self):
+        """Ray Serve calls it when a worker has too many, and Python does when nobody has it: an answer may be at work."""
+        if self.n_answers == 0:
+            self.session.close()
 
 
 @serve.deployment(max_ongoing_requests=32, health_check_period_s=1, graceful_shutdown_timeout_s=1)
@@ -87,6 +89,14 @@ class Worker:
     async def answer(self, key, tokens, question, options):
         """Goes on behind the document and the conversation's `tokens`: with a question, then with its answer."""
         conversation = await self.conversation(key)
+        conversation.n_answers += 1
+        try:
+            async for part in self.answer_in(conversation, key, tokens, question, options):
+                yield part
+        finally:
+            conversation.n_answers -= 1
+
+    async def answer_in(self, conversation, key, tokens, question, options):
         async with conversation.lock:
             session = conversation.session
             asked = self.model.tokenizer.encode(question, bos=False, continued=True) if question else []
@@ -137,6 +147,9 @@ class Front:
                 return
             except ray.exceptions.RayActorError:
                 await asyncio.sleep(0.1 * attempt)  # until Ray Serve knows that it is dead
+            except ray.exceptions.RayTaskError as error:  # the worker lives, and would say the same again
+                yield json.dumps({"error": f"{type(error.cause).__name__}: {error.cause}"}) + "\n"
+                return
         yield json.dumps({"error": "no worker answers"}) + "\n"
 
 

@@ -106,6 +106,18 @@ class Serve(unittest.TestCase):
         self.assertGreaterEqual(begun[1]["n_tokens"] - begun[0]["n_tokens"], 20)
         self.assertEqual(begun[1]["n_kept"], begun[0]["n_kept"])
 
+    def test_an_answer_goes_on_while_others_take_its_place(self):
+        """A worker keeps 16 conversations; one that it lets go may have an answer in the making."""
+        options = dict(max_tokens=8000, ignore_eos=True, temperature=0.8, seed=7)
+        answer = self.client().ask(QUESTIONS[0], **options)
+        parts = [next(answer) for _ in range(2)]
+        for _ in range(60):
+            self.ask(self.client(), QUESTIONS[1], max_tokens=1)
+        parts += answer
+        self.assertEqual(len([part for part in parts if "worker" in part]), 1)
+        self.assertEqual(parts[-1].get("finish"), "max_tokens")
+        self.assertEqual([part["token"] for part in parts if "token" in part], expected([(QUESTIONS[0], options)])[0])
+
     def test_a_document_is_read_once(self):
         for _ in range(2):
             self.ask(self.client(), QUESTIONS[0], max_tokens=2)
@@ -113,6 +125,13 @@ class Serve(unittest.TestCase):
         self.assertEqual([entry["title"] for entry in documents], ["book"])
         _, begun = self.ask(self.client(), QUESTIONS[0], max_tokens=2)
         self.assertEqual(begun[0]["n_tokens"] - begun[0]["n_kept"], len(begun[0]["asked"]))
+
+    def test_what_a_worker_cannot_do_is_an_error_line(self):
+        client = Client(f"http://127.0.0.1:{PORT}/answer", "no-such-book")
+        with self.assertRaisesRegex(RuntimeError, "FileNotFoundError.*no-such-book"):
+            self.ask(client, QUESTIONS[0], max_tokens=1)
+        with self.assertRaisesRegex(RuntimeError, "QuireError.*top_p"):
+            self.ask(self.client(), QUESTIONS[0], max_tokens=1, top_p=2.0)
 
 
 if __name__ == "__main__":
