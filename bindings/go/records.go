@@ -96,7 +96,7 @@ type ModelInfo struct {
 
 	RopeTheta float64 `json:"rope_theta"`
 
-	// a token sees only so many tokens back, itself included; 0: all
+	// a token sees only so many tokens back, itself included; 0: all, in some layers at least
 	SlidingWindow int64 `json:"sliding_window"`
 }
 

@@ -142,7 +142,7 @@ export interface ModelInfo {
   /** bytes of weights in memory and mapped */
   weightBytes: number;
   ropeTheta: number;
-  /** a token sees only so many tokens back, itself included; 0: all */
+  /** a token sees only so many tokens back, itself included; 0: all, in some layers at least */
   slidingWindow: number;
 }
 

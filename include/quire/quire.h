@@ -405,12 +405,11 @@ typedef struct quire_model_options {
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
 /* Loads a model: a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
- * Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM; a sliding window in
- * some layers only is UNSUPPORTED) with config.json, *.safetensors (single or sharded), and
- * tokenizer.model or tokenizer.json (quire_tokenizer_load says which); or a GGUF file of version 2
- * or 3 (of a model that is split over several: the first, NAME-00001-of-0000N.gguf) of the
- * architectures llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3 and granite with weights of
- * the types QUIRE_TYPE_*, in any mixture.
+ * Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM) with config.json,
+ * *.safetensors (single or sharded), and tokenizer.model or tokenizer.json (quire_tokenizer_load
+ * says which); or a GGUF file of version 2 or 3 (of a model that is split over several: the first,
+ * NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2, qwen3, smollm3,
+ * phi3 and granite with weights of the types QUIRE_TYPE_*, in any mixture.
  * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
  * at most 16 MB (or one row, or head, of a matrix) at a time, between the steps of sessions, which
  * go on meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT
@@ -440,7 +439,8 @@ typedef struct quire_model_info {
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
   double rope_theta;
-  int64_t sliding_window; /* a token sees only so many tokens back, itself included; 0: all */
+  /* a token sees only so many tokens back, itself included; 0: all, in some layers at least */
+  int64_t sliding_window;
 } quire_model_info;
 
 /* Fills *info (struct_size set by the caller). [any-thread] since 0.1 */
@@ -770,7 +770,10 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * full can serve, though a token knows of earlier ones only through the layers. Keys behind the
  * window are dropped, the sinks of streaming_llm among them. Methods that are for far keys (dca,
  * dca_topk, longheads, long_mixed, rerope, scca_flow, sda, self_extend) are refused there.
- * ignore_window=1, which any visibility takes, does without the window.
+ * ignore_window=1, which any visibility takes, does without the window. Where only some layers have
+ * it (Qwen with max_window_layers or layer_types), these show all keys inside it at their true
+ * distances, under the same scaling, and the visibility is that of the others: of any method but
+ * beacon. Keys inside the window are kept for them. "dca(ignore_window=1)": all layers have dca.
  *
  * In layers without RoPE (SmolLM3) nothing is rotated: a strategy says there too who sees whom, and
  * its scale of the logits of late tokens (log_n=, logit_scale=) counts, but distances, scalings and

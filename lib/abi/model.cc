@@ -62,7 +62,7 @@ quire_status quire_model_get_info(const quire_model* model, quire_model_info* in
     full.n_parameters = weights.n_parameters;
     full.weight_bytes = weights.bytes;
     full.rope_theta = config.rope_theta;
-    full.sliding_window = config.sliding_window;
+    full.sliding_window = config.window_layers.empty() ? config.sliding_window : 0;
     return write_output(full, "info", info);
   });
 }

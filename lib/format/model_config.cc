@@ -285,10 +285,7 @@ Status read_window(const Json& document, const JsonReader& reader, const Family&
   const bool by_layer = family.window == Family::Window::kOnRequest;
   QUIRE_ASSIGN(const std::vector<bool> slides, read_window_layers(reader, config, by_layer ? size : 0));
   const auto n_sliding = std::count(slides.begin(), slides.end(), true);
-  if (n_sliding > 0 && n_sliding < config.n_layers) {
-    return unsupported(reader, "a " + std::string(kKey) + " in " + std::to_string(n_sliding) + " of " +
-                                   std::to_string(config.n_layers) + " layers; it must be in all or in none");
-  }
+  if (n_sliding > 0 && n_sliding < config.n_layers) config.window_layers = slides;
   config.sliding_window = by_layer && n_sliding == 0 ? 0 : size;
   return {};
 }

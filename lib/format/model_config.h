@@ -68,7 +68,8 @@ struct ModelConfig {
   int64_t rope_original = 0;         // positions trained for before any extension; 0: not given
   DualChunkSettings dual_chunk;
   BeaconSettings beacon;
-  int64_t sliding_window = 0;  // query i sees key j only if i - j is less; 0: no window
+  int64_t sliding_window = 0;       // query i sees key j only if i - j is less; 0: no window
+  std::vector<bool> window_layers;  // where only some layers have it: of each, whether it has
   std::string architecture;
   std::vector<int32_t> bos_token_ids;  // at most one
   std::vector<int32_t> eos_token_ids;
@@ -85,6 +86,7 @@ struct ModelConfig {
     return static_cast<float>(rms_norm_eps / (residual_multiplier * residual_multiplier));
   }
   bool has_nope_layers() const { return std::find(nope_layers.begin(), nope_layers.end(), true) != nope_layers.end(); }
+  bool is_window_layer(int layer) const { return !window_layers.empty() && window_layers[static_cast<size_t>(layer)]; }
   bool is_nope_layer(int layer) const { return !nope_layers.empty() && nope_layers[static_cast<size_t>(layer)]; }
 };
 
@@ -92,9 +94,8 @@ struct ModelConfig {
 // MistralForCausalLM, with a sliding window unless the file says null; Qwen2ForCausalLM, with biases of q, k and v;
 // Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate;
 // Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
-// rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits. A sliding window must be that
-// of all layers or of none, for a strategy's plan is made once for all of them. Every number is checked for type and
-// range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
+// rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits. Every number is checked for
+// type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
 // n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);
 

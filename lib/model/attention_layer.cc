@@ -27,7 +27,7 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
     args.selection = own->buffer.get();
     args.selection_offset = choices_offset(rows, layer);
   }
-  args.shares = shares_of(rows);
+  if (has_method(rows, layer)) args.shares = shares_of(rows);
   return args;
 }
 
@@ -39,7 +39,7 @@ Status ForwardPass::narrow_chunks(Exec exec, const SequenceRows& rows, int layer
   int64_t n = 1;
   for (size_t i = 0; i < chunks.size(); i += static_cast<size_t>(n), n = 1) {
     if (kv.moves()) {
-      QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), reading(rows)));
+      QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), reading(rows, layer)));
       QUIRE_TRY(kv.acquire(exec.queue, layer, chunks.subspan(i, 1), Access::kWrite, KvKind::kNarrow));
     } else {
       while (i + static_cast<size_t>(n) < chunks.size() && chunks[i + static_cast<size_t>(n)] == chunks[i] + n) ++n;
@@ -64,7 +64,8 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
       const int64_t n_records = n + n_both(versions(rows), needed, kv.geometry().chunk);
-      if (kv.window(n_records, reading(rows)) == n_records) status = acquire_window(exec, rows, layer, needed, true);
+      const bool fits = kv.window(n_records, reading(rows, layer)) == n_records;
+      if (fits) status = acquire_window(exec, rows, layer, needed, true);
       if (status.code() == Code::kBudget && n > 1) {  // not, or other sessions took the room meanwhile
         QUIRE_TRY(attend_by_windows(exec, rows, layer, needed));
         continue;
@@ -92,15 +93,15 @@ ChunkStore::Versions ForwardPass::versions(const SequenceRows& rows) {
 }
 
 // Without a selection each step reads all layers in turn, and in each all chunks.
-Access ForwardPass::reading(const SequenceRows& rows) {
-  return has_selection(*rows.plan) ? Access::kRead : Access::kScan;
+Access ForwardPass::reading(const SequenceRows& rows, int layer) const {
+  return has_selection(plan_in(rows, layer)) ? Access::kRead : Access::kScan;
 }
 
 // The last window has the condensed entries too.
 Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                                    bool last) const {
   ChunkStore& kv = rows.kv();
-  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows), versions(rows)));
+  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows, layer), versions(rows)));
   if (!last) return {};
   return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
@@ -108,14 +109,15 @@ Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int laye
 // All chunks that some query sees, ascending. Where they are chosen, the store learns which ones the last query chose.
 std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows, int layer) const {
   const int64_t chunk = rows.kv().geometry().chunk;
-  auto chunks = touched_chunks(*rows.plan, chunk, config_.n_query_heads);
-  if (!has_selection(*rows.plan)) return chunks;
+  const Plan& plan = plan_in(rows, layer);
+  auto chunks = touched_chunks(plan, chunk, config_.n_query_heads);
+  if (!has_selection(plan)) return chunks;
   std::vector<bool> seen(static_cast<size_t>(ceil_div(rows.first_key + rows.n, chunk)));
   for (const int64_t c : chunks) seen[static_cast<size_t>(c)] = true;
-  const int64_t parts = chunk / rows.plan->selection.chunk;  // of a chunk: what is selected
+  const int64_t parts = chunk / plan.selection.chunk;  // of a chunk: what is selected
   const int64_t last = rows.first_key + rows.n - 1;
   std::vector<int64_t> of_last;
-  for_selected(*rows.plan, rows.first_key, config_.n_query_heads, chosen(rows)->picks(), [&](int64_t i, int32_t c) {
+  for_selected(plan, rows.first_key, config_.n_query_heads, chosen(rows)->picks(), [&](int64_t i, int32_t c) {
     seen[static_cast<size_t>(c / parts)] = true;
     if (i == last) of_last.push_back(c / parts);
   });
@@ -130,23 +132,27 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows, int laye
 }
 
 // Asks for the first records that the text's attention in a layer will need. `first`: the first window of the layer
-// before, which is this one's too unless chunks are chosen: then many of those that the text's last query chose in this
-// layer, before this step, are likely chosen again.
+// before, which is this one's too unless that has another plan, or chunks are chosen: then many of those that the
+// text's last query chose in this layer, before this step, are likely chosen again.
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
   rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
   rows.kv().prefetch(layer, rows.kv().to_narrow(), Access::kRead, {});
-  if (has_selection(*rows.plan)) {
+  const Plan& plan = plan_in(rows, layer);
+  if (has_selection(plan)) {
     rows.kv().prefetch(layer, rows.kv().last_chosen(layer), Access::kLikely, versions(rows));
-  } else {
+  } else if (&plan == &plan_in(rows, layer - 1)) {
     rows.kv().prefetch(layer, first, Access::kScan, versions(rows));
+  } else {
+    rows.kv().prefetch(layer, touched_chunks(plan, rows.kv().geometry().chunk, config_.n_query_heads), Access::kScan,
+                       versions(rows));
   }
 }
 
 Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> needed) {
   ChunkStore& kv = rows.kv();
   const auto n = static_cast<int64_t>(needed.size());
-  int64_t most = kv.window(n, reading(rows));
+  int64_t most = kv.window(n, reading(rows, layer));
   const auto window = [&](int64_t begin) {
     return needed.subspan(static_cast<size_t>(begin), static_cast<size_t>(std::min(most, n - begin)));
   };
@@ -164,7 +170,7 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
     QUIRE_TRY(status);
     // What is needed next comes while this window is computed.
     if (end < n) {
-      kv.prefetch(layer, window(end), reading(rows), versions(rows));
+      kv.prefetch(layer, window(end), reading(rows, layer), versions(rows));
     } else {
       prefetch_layer(rows, window(0), layer + 1);
     }

@@ -93,14 +93,21 @@ void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
   int64_t row = 0;
   int index = 0;
   for (const Sequence& s : sequences) {
-    SequenceRows rows{&s, index++, std::make_shared<Plan>(), KvKind::kText, row, s.n(), s.first_position};
+    SequenceRows rows{&s, index++, std::make_shared<Plan>(), nullptr, KvKind::kText, row, s.n(), s.first_position};
     if (s.generated) {
       s.strategy->plan_generated(s.first_position, rows.n, *rows.plan);
     } else {
       s.strategy->plan(s.first_position, rows.n, *rows.plan);
     }
     rows.plan->sticky = s.sticky;
-    if (s.positions && !s.positions->consecutive()) s.positions->apply(*rows.plan);
+    if (const Strategy* windowed = s.strategy->window_layers()) {
+      rows.window_plan = std::make_shared<Plan>();
+      windowed->plan(s.first_position, rows.n, *rows.window_plan);
+    }
+    if (s.positions && !s.positions->consecutive()) {
+      s.positions->apply(*rows.plan);
+      if (rows.window_plan) s.positions->apply(*rows.window_plan);
+    }
     host_ids_.insert(host_ids_.end(), s.tokens.begin(), s.tokens.end());
     row += rows.n;
     texts_.push_back(std::move(rows));
@@ -111,7 +118,7 @@ void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
     const int64_t first = s.strategy->condensed_entries(s.first_position);
     const int64_t n = s.strategy->condensed_entries(end) - first;
     if (n == 0) continue;
-    beacons_.push_back({&s, index++, std::make_shared<Plan>(), KvKind::kCondensed, row, n, first});
+    beacons_.push_back({&s, index++, std::make_shared<Plan>(), nullptr, KvKind::kCondensed, row, n, first});
     s.strategy->plan_condensed(end, *beacons_.back().plan);
     row += n;
   }
@@ -119,21 +126,39 @@ void ForwardPass::plan_rows(std::span<const Sequence> sequences) {
   host_ids_.resize(static_cast<size_t>(row), 0);  // beacons: the only row of their table
 }
 
-// rotates: of the layers with RoPE. In the others plans say who sees whom and scale queries by their index, but queries
-// and keys are not turned, so that YaRN's factor, which comes with turning, is missing too (as in transformers).
-Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, bool rotates) {
+int ForwardPass::methods_before(const SequenceRows& rows, int layer) const {
+  int n = 0;
+  for (int before = 0; before < layer; ++before) n += has_method(rows, before) ? 1 : 0;
+  return n;
+}
+
+// Of each kind of layer that the model has. The last pass is done: what it held of the device serves this one, at the
+// same addresses.
+Status ForwardPass::prepare_steps(Exec exec) {
+  for (auto& step : steps_) step.reset();
+  for (int layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerKind kind = kind_of(layer);
+    if (steps_[kind.index()]) continue;
+    QUIRE_ASSIGN(steps_[kind.index()], prepare_step(exec, kind));
+  }
+  return {};
+}
+
+// In layers without RoPE plans say who sees whom and scale queries by their index, but queries and keys are not turned,
+// so that YaRN's factor, which comes with turning, is missing too (as in transformers).
+Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, LayerKind kind) {
   std::vector<StepSequence> sequences;
   for (const auto* all : {&texts_, &beacons_}) {
     for (const SequenceRows& rows : *all) {
       const Strategy& strategy = *rows.sequence->strategy;
-      sequences.push_back({.plan = rows.plan,
+      sequences.push_back({.plan = plan_in(rows, kind),
                            .n = rows.n,
                            .first_key = rows.first_key,
-                           .rope = (rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),
+                           .rope = (kind.rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),
                            .stored_div = strategy.stored_div(),
                            .old = old_text(rows),
                            .geometry = rows.kv().geometry(),
-                           .scale = model_.logit_scale(rotates ? strategy.rope().attention_factor : 1)});
+                           .scale = model_.logit_scale(kind.rotates ? strategy.rope().attention_factor : 1)});
     }
   }
   return backend_.prepare_step(exec, config_.n_query_heads, sequences);
@@ -202,7 +227,8 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
   for (const SequenceRows& rows : texts_) {
     const ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
     if (!own.keeps) continue;
-    states.count_later(counts_of(rows), own.picks(), chooses_in(rows, 1) ? own.n_picks : 0, config_.n_layers);
+    states.count_later(counts_of(rows), own.picks(), chooses_once(rows) ? 0 : own.n_picks,
+                       methods_before(rows, config_.n_layers));
   }
   QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
   states.end_with(std::move(fence));
@@ -215,13 +241,7 @@ Status ForwardPass::run(std::span<const Sequence> sequences, Exec exec) {
   for (const Sequence& s : sequences) s.kv->pin_all();
   QUIRE_TRY(prepare_scratch(n_tokens_ + n_beacons_));
   QUIRE_TRY(prepare_adapters(sequences));
-  // The last pass is done: what it held of the device serves this one, at the same addresses.
-  step_.reset();
-  nope_step_.reset();
-  QUIRE_ASSIGN(step_, prepare_step(exec, true));
-  if (config_.has_nope_layers()) {
-    QUIRE_ASSIGN(nope_step_, prepare_step(exec, false));
-  }
+  QUIRE_TRY(prepare_steps(exec));
   QUIRE_TRY(embed(exec, sequences));
   QUIRE_TRY(prepare_choices());
   QUIRE_TRY(prepare_peaks());

@@ -100,6 +100,7 @@ class ForwardPass {
     const Sequence* sequence = nullptr;
     int index = 0;  // in the prepared step
     std::shared_ptr<Plan> plan;
+    std::shared_ptr<Plan> window_plan;  // of layers with the model's window; null: they have the same
     KvKind kind = KvKind::kText;
     int64_t row = 0;
     int64_t n = 0;
@@ -108,13 +109,30 @@ class ForwardPass {
     ChunkStore& kv() const { return *sequence->kv; }
   };
 
+  // What layers differ in beside their weights.
+  struct LayerKind {
+    bool rotates = true;    // queries and keys
+    bool windowed = false;  // the model's sliding window is of some layers, and this is one
+
+    size_t index() const { return (rotates ? 1 : 0) + (windowed ? 2 : 0); }
+  };
+
   static std::array<int64_t, 3> widths(const ModelConfig& config);
   Status run(std::span<const Sequence> sequences, Exec exec);
   Status make_queue();
   void plan_rows(std::span<const Sequence> sequences);
   Status prepare_scratch(int64_t n_rows);
-  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, bool rotates);
-  const PreparedStep& step(int layer) const { return config_.is_nope_layer(layer) ? *nope_step_ : *step_; }
+  Status prepare_steps(Exec exec);
+  Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, LayerKind kind);
+  LayerKind kind_of(int layer) const { return {!config_.is_nope_layer(layer), config_.is_window_layer(layer)}; }
+  const PreparedStep& step(int layer) const { return *steps_[kind_of(layer).index()]; }
+  static const std::shared_ptr<Plan>& plan_in(const SequenceRows& rows, LayerKind kind) {
+    return kind.windowed && rows.window_plan ? rows.window_plan : rows.plan;
+  }
+  const Plan& plan_in(const SequenceRows& rows, int layer) const { return *plan_in(rows, kind_of(layer)); }
+  // Whether the strategy's own plan is the layer's, and how many such layers stand before it.
+  bool has_method(const SequenceRows& rows, int layer) const { return &plan_in(rows, layer) == rows.plan.get(); }
+  int methods_before(const SequenceRows& rows, int layer) const;
   std::pair<HeadNormArgs, HeadNormArgs> head_norm_args(Rows projected) const;
   UnrotatedScaleArgs query_scale_args(std::span<const Sequence> sequences, int layer);
   Status embed(Exec exec, std::span<const Sequence> sequences);
@@ -129,7 +147,7 @@ class ForwardPass {
   // Attention; in attention_layer.cc.
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
-  static Access reading(const SequenceRows& rows);
+  Access reading(const SequenceRows& rows, int layer) const;
   static OldText old_text(const SequenceRows& rows);
   static ChunkStore::Versions versions(const SequenceRows& rows);
   void prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
@@ -144,6 +162,7 @@ class ForwardPass {
   Status choose(Exec exec, const SequenceRows& rows, int layer);
   Status prepare_choices();
   Status download_choices();
+  static bool chooses_once(const SequenceRows& rows);
   bool chooses_in(const SequenceRows& rows, int layer) const;
   int64_t choices_offset(const SequenceRows& rows, int layer) const;
   ChoiceCounts counts_of(const SequenceRows& rows) const;
@@ -206,8 +225,7 @@ class ForwardPass {
   std::vector<SequenceRows> texts_, beacons_;
   int64_t n_tokens_ = 0, n_beacons_ = 0;
   std::vector<int32_t> host_ids_;
-  std::unique_ptr<PreparedStep> step_;
-  std::unique_ptr<PreparedStep> nope_step_;  // of the layers without RoPE; null: the model has none
+  std::array<std::unique_ptr<PreparedStep>, 4> steps_;  // by LayerKind::index(); null: of kinds that no layer has
   int64_t low_rank_stride_ = 0;
   std::array<std::vector<NormArgs::Run>, kLayerNorms> norm_runs_;
   std::vector<UnrotatedScaleArgs::Run> query_scales_;

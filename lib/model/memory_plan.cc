@@ -86,7 +86,7 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
   const int64_t narrow_until = request.old_text.before(end - 1, chunk) / chunk;
   Chunks chunks;
   int64_t counted = 0;
-  for (const KeyRange& range : strategy.retained(first)) {
+  for (const KeyRange& range : strategy.retained_in_layers(first)) {
     const int64_t first_chunk = std::max(counted, range.begin / chunk);
     const int64_t end_chunk = ceil_div(std::min(range.end, end), chunk);
     chunks.full += std::max<int64_t>(0, end_chunk - std::max(first_chunk, full_from));

@@ -1,4 +1,5 @@
-// Where tokens look: of each cell of keys the greatest share that a head of any layer gives it (PeaksWanted).
+// Where tokens look: of each cell of keys the greatest share that a head of any layer gives it (PeaksWanted). Layers
+// with the model's sliding window, where others have none, are left out: they cannot but look at what is near.
 #include <algorithm>
 
 #include "lib/model/forward_pass.h"
@@ -38,9 +39,9 @@ Status ForwardPass::prepare_peaks() {
 Status ForwardPass::keep_peaks(Exec exec, int layer) {
   for (const SequenceRows& rows : texts_) {
     const AttentionShares shares = shares_of(rows);
-    if (!shares.out || shares.n_cells() == 0) continue;
+    if (!shares.out || shares.n_cells() == 0 || !has_method(rows, layer)) continue;
     QUIRE_TRY(backend_.keep_peaks(exec, *shares.out, rows.n - shares.first_row, config_.n_query_heads, shares.n_cells(),
-                                  layer == 0, *peaks_[static_cast<size_t>(rows.index)].peaks));
+                                  methods_before(rows, layer) == 0, *peaks_[static_cast<size_t>(rows.index)].peaks));
   }
   return {};
 }

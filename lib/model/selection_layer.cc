@@ -51,21 +51,25 @@ Status ForwardPass::represent_complete_chunks(Exec exec, const SequenceRows& row
 }
 
 Status ForwardPass::select(Exec exec, const SequenceRows& rows, int layer) {
-  const Plan& plan = *rows.plan;
-  if (!has_selection(plan)) return {};
+  if (!has_selection(plan_in(rows, layer))) return {};
   if (chooses_in(rows, layer)) QUIRE_TRY(choose(exec, rows, layer));
   if (!rows.sequence->selected.empty() && !chosen(rows)->keeps) counts_of(rows).add(chosen(rows)->picks());
   return {};
 }
 
+// For all layers that choose.
+bool ForwardPass::chooses_once(const SequenceRows& rows) {
+  return rows.plan->selection.sharing == ChunkSelection::Sharing::kFirstLayer;
+}
+
 bool ForwardPass::chooses_in(const SequenceRows& rows, int layer) const {
-  return layer == 0 || rows.plan->selection.sharing != ChunkSelection::Sharing::kFirstLayer;
+  return !chooses_once(rows) || methods_before(rows, layer) == 0;
 }
 
 // Of a layer's choices in the buffer.
 int64_t ForwardPass::choices_offset(const SequenceRows& rows, int layer) const {
   const ChosenChunks* const own = chosen(rows);
-  return own->keeps && chooses_in(rows, layer) ? layer * own->n_picks : 0;
+  return own->keeps && chooses_in(rows, layer) ? methods_before(rows, layer) * own->n_picks : 0;
 }
 
 ChoiceCounts ForwardPass::counts_of(const SequenceRows& rows) const {
@@ -83,7 +87,7 @@ Status ForwardPass::prepare_choices() {
     own.n_picks = rows.n * config_.n_query_heads * rows.plan->most_selected();
     own.keeps = false;
     if (own.n_picks == 0) continue;
-    const int64_t all = chooses_in(rows, 1) ? config_.n_layers * own.n_picks : own.n_picks;
+    const int64_t all = chooses_once(rows) ? own.n_picks : methods_before(rows, config_.n_layers) * own.n_picks;
     const bool counts = !rows.sequence->selected.empty();
     own.keeps = counts && !rows.kv().moves() && all <= kMostKeptPicks;
     const auto bytes = static_cast<size_t>(own.keeps ? all : own.n_picks) * sizeof(int32_t);
@@ -98,7 +102,7 @@ Status ForwardPass::download_choices() {
   for (const SequenceRows& rows : texts_) {
     const ChosenChunks& own = chosen_[static_cast<size_t>(rows.index)];
     if (!own.keeps) continue;
-    const int64_t n_layers = chooses_in(rows, 1) ? config_.n_layers : 1;
+    const int64_t n_layers = chooses_once(rows) ? 1 : methods_before(rows, config_.n_layers);
     QUIRE_TRY(backend_.download(*queue_, *own.buffer, 0, own.on_host->host(),
                                 static_cast<size_t>(n_layers * own.n_picks) * sizeof(int32_t)));
   }

@@ -221,20 +221,25 @@ Result<std::vector<TierRate>> measure_tiers(const Model& model, const SessionOpt
 // Text keys and entries that are held behind so many tokens.
 int64_t held_keys(const Strategy& strategy, int64_t n_tokens) {
   int64_t n = strategy.condensed_entries(n_tokens);
-  for (const KeyRange& range : strategy.retained(n_tokens)) {
+  for (const KeyRange& range : strategy.retained_in_layers(n_tokens)) {
     n += std::max<int64_t>(0, std::min(range.end, n_tokens) - range.begin);
   }
   return n;
 }
 
-// Keys that a token sees, the mean over heads. The score of a chunk costs as much as half a key: its values are not
-// read.
-double keys_seen(const Strategy& strategy, int64_t query, int n_heads, bool generated) {
+// Keys that a token sees, the mean over layers and heads. The score of a chunk costs as much as half a key: its values
+// are not read.
+double keys_seen(const Strategy& strategy, int64_t query, const ModelConfig& config, bool generated) {
   Plan plan;
   generated ? strategy.plan_generated(query, 1, plan) : strategy.plan(query, 1, plan);
-  double keys = visible_keys(plan, n_heads);
+  double keys = visible_keys(plan, config.n_query_heads);
   if (plan.most_selected() > 0) keys += 0.5 * static_cast<double>(query) / static_cast<double>(plan.selection.chunk);
-  return keys;
+  if (!strategy.window_layers()) return keys;
+  Plan windowed;
+  strategy.window_layers()->plan(query, 1, windowed);
+  const auto n_windowed = static_cast<double>(std::ranges::count(config.window_layers, true));
+  const double part = n_windowed / config.n_layers;
+  return (1 - part) * keys + part * visible_keys(windowed, config.n_query_heads);
 }
 
 }  // namespace
@@ -273,7 +278,7 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
         static_cast<double>(n_chosen) * static_cast<double>(narrow_bytes > 0 ? narrow_bytes : chunk_bytes);
   }
   const auto keys_by_depth = [&](bool generated) {
-    return [&, generated](int64_t depth) { return keys_seen(*strategy, depth, config.n_query_heads, generated); };
+    return [&, generated](int64_t depth) { return keys_seen(*strategy, depth, config, generated); };
   };
   load.prefill_keys = keys_by_depth(false);
   load.decode_keys = keys_by_depth(true);

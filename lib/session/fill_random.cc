@@ -159,7 +159,7 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
     const int64_t n = std::min(chunk, n_keys - first);
     QUIRE_TRY(fill_chunk(kv, filler, KvKind::kText, n_layers, first, n));
     int64_t end = 0;
-    for (const KeyRange& range : strategy.retained(first + n)) {
+    for (const KeyRange& range : strategy.retained_in_layers(first + n)) {
       kv.evict(end, range.begin);
       end = range.end;
     }

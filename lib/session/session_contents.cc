@@ -16,7 +16,7 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t chunk = kv_->geometry().chunk;
   int64_t boundary = kv_->exact_boundary(most);
   while (boundary > 0) {
-    const auto retained = strategy_.retained(boundary);
+    const auto retained = strategy_.retained_in_layers(boundary);
     const auto all = [&](const auto& holds) {
       return std::ranges::all_of(
           retained, [&](const KeyRange& range) { return holds(range.begin, std::min(range.end, boundary)); });
@@ -44,7 +44,7 @@ Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const 
   QUIRE_ASSIGN(sticky, StickyChunks::make(std::move(saved.sticky), strategy_.selection().chunk, text.n_tokens()));
   QUIRE_TRY(kv_->restore(kv, [&](int64_t chunk) { return chunk_ids(chunk); }));
   const int64_t n = text.n_computed();
-  for (const KeyRange& range : strategy_.retained(n)) {
+  for (const KeyRange& range : strategy_.retained_in_layers(n)) {
     const int64_t end = std::min(range.end, n);
     // In an approximate text reserve() makes full records where they are needed.
     const bool approximate = text.n_exact() < n;

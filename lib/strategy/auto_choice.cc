@@ -66,18 +66,20 @@ int64_t streaming_overhead(int64_t sinks, int64_t block, int64_t chunk) {
 Result<AutoChoice> bounded_memory(const StrategyContext& context, int64_t train_len, int64_t capacity,
                                   std::string reason) {
   if (train_len < 2) return AutoChoice{"full", "the model was trained for a single position"};
-  const bool windowed = context.sliding_window > 0;
-  const int64_t positions = windowed ? std::max<int64_t>(2, std::min(train_len, context.sliding_window)) : train_len;
+  const bool windowed = context.common_window() > 0;
+  const int64_t positions = windowed ? std::max<int64_t>(2, std::min(train_len, context.common_window())) : train_len;
   const int64_t sinks = std::min(kSinks, positions - 2);
   const int64_t block = context.kv_budget.block;
   int64_t chunk = default_kv_chunk(train_len);
-  if (capacity - streaming_overhead(sinks, block, chunk) < chunk) chunk = kSmallestChunk;
+  // Layers with a window keep it all, whatever the others do.
+  const int64_t least = context.some_layers_slide ? context.sliding_window : 1;
+  if (capacity - streaming_overhead(sinks, block, chunk) < std::max(chunk, least)) chunk = kSmallestChunk;
   const int64_t overhead = streaming_overhead(sinks, block, chunk);
-  if (capacity <= overhead) {
+  if (capacity < overhead + least) {
     const int64_t per_token = context.kv_budget.bytes_per_token;
     return Status(Code::kBudget, "the KV budget is " + text_of(context.kv_budget.bytes) +
                                      " bytes; auto finds no method that needs fewer than " +
-                                     text_of((overhead + 1) * per_token) + " with blocks of " + text_of(block) +
+                                     text_of((overhead + least) * per_token) + " with blocks of " + text_of(block) +
                                      " tokens");
   }
   CanonicalTerm term("streaming_llm");
@@ -100,7 +102,7 @@ AutoChoice requested_dual_chunk(const DualChunkConfig& request) {
 
 Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t train_len, bool scaling_named) {
   const int64_t expected = context.expected_tokens;
-  const int64_t window = context.sliding_window;
+  const int64_t window = context.common_window();
   const int64_t chunk = default_kv_chunk(train_len);
   const int64_t capacity = capacity_in_tokens(context.kv_budget);
   int64_t needed = expected;

@@ -24,6 +24,12 @@ class StrategyBuilder {
     if (strategy.stored_div_ > 1 && kv_chunk % strategy.stored_div_ != 0) strategy.stored_div_ = 0;
     strategy.canonical_ = std::move(canonical);
   }
+  static void set_window_layers(Strategy& strategy, std::unique_ptr<Strategy> windowed) {
+    windowed->rope_ = strategy.rope_;
+    windowed->kv_chunk_ = strategy.kv_chunk_;
+    windowed->stored_div_ = strategy.stored_div_;
+    strategy.window_layers_ = std::move(windowed);
+  }
   static void set_notice(Strategy& strategy, std::string notice) { strategy.notice_ = std::move(notice); }
   static void set_names_frequencies(Strategy& strategy, bool names) { strategy.names_frequencies_ = names; }
 };
@@ -199,7 +205,7 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
   QUIRE_TRY(arguments.check_names(names_of(arguments_of(method))));
   QUIRE_ASSIGN(const int64_t train_len, arguments.integer("train_len", 1, kMaxTrainLen, scaling.extended_len));
   QUIRE_ASSIGN(const int64_t ignore_window, arguments.integer("ignore_window", 0, 1, 0));
-  const int64_t window = ignore_window == 1 ? 0 : context.sliding_window;
+  const int64_t window = ignore_window == 1 ? 0 : context.common_window();
   if (window > 0 && method.needs_far_keys) {
     return arguments.unsupported("the model sees only " + std::to_string(window) +
                                  " tokens back (its sliding window), and this method needs keys behind them; "
@@ -220,6 +226,15 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
   if (ignore_window == 1) canonical.add_integer("ignore_window", 1);
   if (window > 0) strategy = make_windowed(std::move(strategy), window, train_len);
   StrategyBuilder::finish(*strategy, std::move(scaling.table), kv_chunk, canonical.text() + suffix);
+  if (context.some_layers_slide && ignore_window == 0) {
+    if (strategy->condenses()) {
+      return arguments.unsupported("some of the model's layers see only " + std::to_string(context.sliding_window) +
+                                   " tokens back (its sliding window), and condensed entries stand for older ones");
+    }
+    CanonicalTerm unused("full");
+    QUIRE_ASSIGN(auto all, kFull.make(Arguments(Term{"full", 0, {}}), {train_len, context.n_query_heads}, unused));
+    StrategyBuilder::set_window_layers(*strategy, make_windowed(std::move(all), context.sliding_window, train_len));
+  }
   return strategy;
 }
 
@@ -243,6 +258,23 @@ Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling sc
 }
 
 }  // namespace
+
+std::vector<KeyRange> Strategy::retained_in_layers(int64_t next_query) const {
+  std::vector<KeyRange> ranges = retained(next_query);
+  if (!window_layers_) return ranges;
+  std::ranges::copy(window_layers_->retained(next_query), std::back_inserter(ranges));
+  std::ranges::sort(ranges, {}, &KeyRange::begin);
+  size_t n = 0;
+  for (const KeyRange& range : ranges) {
+    if (n > 0 && range.begin <= ranges[n - 1].end) {
+      ranges[n - 1].end = std::max(ranges[n - 1].end, range.end);
+    } else {
+      ranges[n++] = range;
+    }
+  }
+  ranges.resize(n);
+  return ranges;
+}
 
 std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window) {
   if (window <= sinks) return {{0, kNoLimit}};

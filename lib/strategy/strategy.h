@@ -76,10 +76,13 @@ struct StrategyContext {
   std::optional<BeaconConfig> beacon;  // the model has beacon weights
   // There is no model at hand: `beacon` is for expressions that name the method, and `auto` does not choose it.
   bool beacon_only_by_name = false;
-  int64_t sliding_window = 0;   // the model's own: query i sees key j only if i - j is less; 0: none
-  int64_t expected_tokens = 0;  // 0: unknown
+  int64_t sliding_window = 0;      // the model's own: query i sees key j only if i - j is less; 0: none
+  bool some_layers_slide = false;  // it is of some layers only (Strategy::window_layers)
+  int64_t expected_tokens = 0;     // 0: unknown
   KvBudget kv_budget;
 
+  // The window that all layers have.
+  int64_t common_window() const { return some_layers_slide ? 0 : sliding_window; }
   int turning_dim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
 
@@ -105,8 +108,10 @@ class Strategy {
   virtual int64_t chunks_selected(int64_t) const { return 0; }
 
   // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
-  // at kNoLimit. Everything else may be dropped for good.
+  // at kNoLimit. Everything else may be dropped for good. Those of window_layers() are not among them.
   virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
+  // The same of all layers.
+  std::vector<KeyRange> retained_in_layers(int64_t next_query) const;
 
   // ---- text that is condensed into entries (Activation Beacon)
   bool condenses() const { return condenses_; }
@@ -132,6 +137,9 @@ class Strategy {
   // Whether plans select chunks: the store then keeps representations.
   bool selects_chunks() const { return selection_.count > 0; }
   const ChunkSelection& selection() const { return selection_; }
+  // Where only some of a model's layers have its sliding window: what these show, all keys inside the window, whatever
+  // method the others have. Its frequencies and its stored keys are this one's. Null: all layers have this one.
+  const Strategy* window_layers() const { return window_layers_.get(); }
   // Where text keys are stored (stored_position), so that few of those that plans show have to be turned.
   int64_t stored_div() const { return stored_div_; }
   // Whether distances are those of positions, so that the caller may set these (TextPositions): one list of unit
@@ -157,6 +165,7 @@ class Strategy {
   std::string canonical_;
   std::string notice_;
   bool names_frequencies_ = false;
+  std::unique_ptr<const Strategy> window_layers_;
 
   friend class StrategyBuilder;
 };

@@ -66,7 +66,8 @@ TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenStrategy,
-                         testing::Values("text_256", "short_128", "qwen3", "smollm3_yarn", "phi3_longrope", "granite"),
+                         testing::Values("text_256", "short_128", "qwen3", "smollm3_yarn", "phi3_longrope", "granite",
+                                         "qwen2_window_layers"),
                          [](const auto& info) { return info.param; });
 
 // PoSE checkpoints (Zhu et al. 2023) are Llama checkpoints for four times the length with a rope_scaling of one of

@@ -100,6 +100,12 @@ CONFIGS = {
             "rope_type": "longrope", "short_factor": [1.0 + 0.1 * a for a in range(9)],
             "long_factor": [1.0 + a for a in range(9)]}),
     ),
+    "qwen2_window_layers": (
+        dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=4,
+             max_position_embeddings=256, use_sliding_window=True, sliding_window=40,
+             layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
+        dict(family="Qwen2", keys="new"),
+    ),
     # An epsilon that matters, for hidden states are kept divided by one of the factors.
     "granite": (
         dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=0.01,
@@ -142,14 +148,16 @@ def random_family(generator, family, arguments):
     train_len = arguments["max_position_embeddings"]
     if family in ("Mistral", "Phi3"):
         arguments["sliding_window"] = generator.choice((None, 1, generator.randrange(2, 2 * train_len)))
-    if family in ("Qwen2", "Qwen3"):  # in all layers or, by one key or another, in none
+    if family in ("Qwen2", "Qwen3"):  # in all layers, in some or, by one key or another, in none
         arguments.update(sliding_window=generator.choice((None, 1, generator.randrange(2, 2 * train_len))),
-                         use_sliding_window=generator.random() < 0.5,
-                         max_window_layers=generator.choice((0, 0, arguments["num_hidden_layers"])))
+                         use_sliding_window=generator.random() < 0.7,
+                         max_window_layers=generator.randrange(arguments["num_hidden_layers"] + 1))
     if family == "SmolLM3":
         arguments.update(no_rope_layer_interval=generator.choice((1, 2, 3, 4)), pad_token_id=None)
         if generator.random() < 0.5:
             arguments["no_rope_layers"] = [generator.randrange(2) for _ in range(arguments["num_hidden_layers"])]
+        if generator.random() < 0.5:  # in those that do not rotate
+            arguments.update(use_sliding_window=True, sliding_window=generator.randrange(1, train_len))
     if family == "Granite":
         arguments.update(embedding_multiplier=generator.uniform(0.5, 12), residual_multiplier=generator.uniform(0.2, 1),
                          attention_multiplier=generator.uniform(0.5, 2) / arguments["head_dim"]**0.5,

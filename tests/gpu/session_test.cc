@@ -225,6 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
         StrategyCase{"full", "full"}, StrategyCase{"gqa", "full", "gqa_longrope", false, false},
         StrategyCase{"biases", "full", "gqa_biases_bf16", false, false}, StrategyCase{"heads24", "full", "mha_dynamic"},
         StrategyCase{"window", "full", "mistral_window_64", false, false},
+        StrategyCase{"window_layers", "dca", "qwen2_window_layers", false, false},
+        StrategyCase{"window_layers_longheads", "longheads(chunk=16, chunks=4)", "qwen2_window_layers", true, false},
         StrategyCase{"qk_norm", "full", "qwen3", false, false}, StrategyCase{"nope", "full", "smollm3_yarn"},
         StrategyCase{"multipliers", "full", "granite"}, StrategyCase{"part_of_heads", "full", "phi3_longrope"},
         StrategyCase{"part_of_heads_longheads", "longheads(chunk=16, chunks=4)", "phi3_longrope", true, false},

@@ -25,7 +25,8 @@ EACH_METHOD = ("full+none", "full+yarn", "dca+none", "dca_logit_scale_10", "stre
                "long_mixed_shifts", "product_longheads_yarn", "product_full")
 MODELS = {"text_256": (), "short_128": (), "qwen3": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
           "granite": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
-          "smollm3_yarn": EACH_METHOD, "phi3_longrope": EACH_METHOD}
+          "smollm3_yarn": EACH_METHOD, "phi3_longrope": EACH_METHOD,
+          "qwen2_window_layers": EACH_METHOD}
 N_TOKENS = 1024
 N_COLUMNS = 4
 

@@ -304,8 +304,13 @@ class Model:
         self.vocab_size = config["vocab_size"]
         self.eps = config["rms_norm_eps"]
         self.train_len = config["max_position_embeddings"]
-        slides = family in ("Mistral", "Phi3") or "sliding_attention" in config.get("layer_types", ())  # then in all layers
+        slides = family in ("Mistral", "Phi3") or "sliding_attention" in config.get("layer_types", ())  # then in all layers or some
         self.window = config.get("sliding_window") if slides else None
+        types = config.get("layer_types") or []
+        # Where the window is of some layers only, those see all keys inside it, whatever the others see.
+        self.window_layers = set()
+        if "full_attention" in types:
+            self.window_layers = {layer for layer, kind in enumerate(types) if kind == "sliding_attention"}
         self.nope_layers = set()  # in these nothing is rotated
         if family == "SmolLM3":
             rotates = config.get("no_rope_layers") or [
@@ -344,7 +349,9 @@ class Model:
 
     def positions(self, n):
         """Plain attention as the checkpoint has it."""
-        return positions_window(positions_full(n), self.window) if self.window else positions_full(n)
+        if self.window and not self.window_layers:
+            return positions_window(positions_full(n), self.window)
+        return positions_full(n)
 
     def rope(self, length):
         """The checkpoint's own frequencies, for a text of `length` tokens."""
@@ -398,8 +405,11 @@ class Model:
         for layer in range(self.n_layers):
             name = f"model.layers.{layer}."
             y = self.norm(x, name + "input_layernorm")
-            of_layer = positions if callable(positions) else positions[layer]
-            y = self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale)
+            of_layer, scale_of_layer = positions if callable(positions) else positions[layer], scale
+            if layer in self.window_layers:
+                of_layer = positions_window(positions_full(n), self.window).expand(self.n_query_heads, n, n)
+                scale_of_layer = torch.ones_like(scale)
+            y = self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale_of_layer)
             x = x + y * self.residual_multiplier
             y = self.norm(x, name + "post_attention_layernorm")
             gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))

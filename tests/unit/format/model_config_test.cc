@@ -317,11 +317,13 @@ TEST(ModelConfig, QwensYarnIsReadInBothForms) {
   }
 }
 
-// Every layer has the window, or none: a strategy's plan is one for all layers.
-TEST(ModelConfig, AWindowOnRequestIsInAllLayersOrNone) {
+TEST(ModelConfig, AWindowOnRequestIsInAllLayersOrSome) {
   const auto window = [](const Json& patch) {
     auto config = parse_as("Qwen2", "qwen2", patch);
-    return config.ok() ? std::to_string(config->sliding_window) : config.status().message();
+    if (!config.ok()) return config.status().message();
+    std::string out = std::to_string(config->sliding_window);
+    for (const bool slides : config->window_layers) out += slides ? " slides" : " full";
+    return out;
   };
   EXPECT_EQ(window({{"sliding_window", 64}}), "0");
   EXPECT_EQ(window({{"sliding_window", 64}, {"use_sliding_window", false}, {"max_window_layers", 0}}), "0");
@@ -334,10 +336,11 @@ TEST(ModelConfig, AWindowOnRequestIsInAllLayersOrNone) {
                     {"use_sliding_window", true},
                     {"layer_types", {"sliding_attention", "sliding_attention"}}}),
             "64");
-  EXPECT_THAT(window({{"use_sliding_window", true}, {"max_window_layers", 1}}),
-              HasSubstr("a sliding_window in 1 of 2 layers; it must be in all or in none"));
-  EXPECT_THAT(window({{"use_sliding_window", true}, {"layer_types", {"sliding_attention", "full_attention"}}}),
-              HasSubstr("a sliding_window in 1 of 2 layers"));
+  EXPECT_EQ(window({{"use_sliding_window", true}, {"max_window_layers", 1}}), "4096 full slides");
+  EXPECT_EQ(window({{"sliding_window", 64},
+                    {"use_sliding_window", true},
+                    {"layer_types", {"sliding_attention", "full_attention"}}}),
+            "64 slides full");
   EXPECT_THAT(window({{"layer_types", {"sliding_attention", "sliding_attention"}}}),
               HasSubstr("layer_types with \"sliding_attention\""));
   EXPECT_THAT(window({{"use_sliding_window", 1}}), HasSubstr("use_sliding_window is 1"));
@@ -361,8 +364,12 @@ TEST(ModelConfig, SmolLM3LeavesLayersUnrotated) {
     EXPECT_THAT(layers({{"no_rope_layers", bad}}), HasSubstr("no_rope_layers is")) << bad;
   }
   EXPECT_THAT(layers({{"no_rope_layer_interval", 0}}), HasSubstr("no_rope_layer_interval is 0"));
-  EXPECT_THAT(layers({{"use_sliding_window", true}, {"sliding_window", 64}}),
-              HasSubstr("a sliding_window in 1 of 6 layers"));
+  auto windowed =
+      parse_as("SmolLM3", "smollm3", {{"num_hidden_layers", 6}, {"use_sliding_window", true}, {"sliding_window", 64}});
+  ASSERT_TRUE(windowed.ok()) << windowed.status().message();
+  for (int layer = 0; layer < 6; ++layer) {  // those that do not rotate
+    EXPECT_EQ(windowed->is_window_layer(layer), windowed->is_nope_layer(layer)) << layer;
+  }
   auto config = parse_as("SmolLM3", "smollm3", {{"attention_bias", true}, {"mlp_bias", true}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_TRUE(config->tie_word_embeddings && config->qkv_bias && config->o_bias && config->mlp_bias);

@@ -68,7 +68,8 @@ TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
 
 TEST_P(Determinism, OtherArchitecturesToo) {
   if (std::count(kHeadPatterns.begin(), kHeadPatterns.end(), GetParam()) > 0) GTEST_SKIP() << "their heads are others";
-  for (const std::string name : {"gqa_biases_bf16", "mqa_yarn_sharded", "gqa_llama3_tied", "qwen3", "smollm3_yarn", "granite"}) {
+  for (const std::string name : {"gqa_biases_bf16", "mqa_yarn_sharded", "gqa_llama3_tied", "qwen3", "smollm3_yarn",
+                                 "granite", "qwen2_window_layers"}) {
     const auto one = load(name, 1), three = load(name, 3);
     const Tokens tokens = random_tokens(*one, 150);
     EXPECT_TRUE(same_bits(all_logits(one, options_for(GetParam(), ElementType::kF16, 512), tokens),
@@ -82,6 +83,22 @@ TEST(DeterminismOfAWindow, ThreadsSplitsAndBlocksChangeNoBit) {
   const Tokens tokens = random_tokens(*one, kLength);
   Logits before;
   for (const std::string strategy : {"full", "streaming_llm(sinks=3, recent=50)", "dca(ignore_window=1, chunk=48)"}) {
+    const Logits expected = all_logits(one, options_for(strategy), tokens);
+    EXPECT_TRUE(same_bits(expected, all_logits(three, options_for(strategy, ElementType::kF16, 19), tokens, 1)));
+    EXPECT_FALSE(same_bits(expected, before));
+    before = expected;
+  }
+}
+
+// Keys that the method drops stay for the layers with a window, and those behind the window for the others.
+TEST(DeterminismOfWindowLayers, ThreadsSplitsAndBlocksChangeNoBit) {
+  const auto one = load("qwen2_window_layers", 1), three = load("qwen2_window_layers", 3);
+  const Tokens tokens = random_tokens(*one, kLength);
+  Logits before;
+  for (const std::string strategy :
+       {"full", "streaming_llm(sinks=3, recent=10)", "streaming_llm(sinks=3, recent=10, ignore_window=1)",
+        "lm_infinite(sinks=0, recent=90)", "longheads(chunk=16, chunks=4, select=first_layer)"}) {
+    SCOPED_TRACE(strategy);
     const Logits expected = all_logits(one, options_for(strategy), tokens);
     EXPECT_TRUE(same_bits(expected, all_logits(three, options_for(strategy, ElementType::kF16, 19), tokens, 1)));
     EXPECT_FALSE(same_bits(expected, before));

@@ -280,6 +280,7 @@ TEST(ModelPlan, CountsTheScratchOfTheKeysThatAreKept) {
   expect_planned("short_128", "streaming_llm(sinks=4, recent=40, kv_chunk=16)");
   expect_planned("short_128", "lm_infinite(kv_chunk=16)");
   expect_planned("mistral_window_64", "full(kv_chunk=16)");
+  expect_planned("qwen2_window_layers", "streaming_llm(sinks=0, recent=10, kv_chunk=16)");
 }
 
 }  // namespace

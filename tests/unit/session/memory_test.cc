@@ -64,13 +64,29 @@ TEST(SessionMemory, AModelsOwnWindowBoundsIt) {
   EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, model->llama->config().n_layers * ((2404 + 15) / 16));
 }
 
+// What is shown by a method that looks back less far is dropped once the window of the other layers is past it, too.
+TEST(SessionMemory, AWindowOfSomeLayersKeepsWhatTheySee) {
+  const auto model = load("qwen2_window_layers");
+  SessionOptions options = with_strategy("streaming_llm(sinks=0, recent=10, kv_chunk=16)");
+  options.prefill_block = 16;
+  const auto session = make_session(model, options);
+  expect_ok(session->feed_tokens(random_tokens(*model, 320)));
+  expect_ok(run(session).status);
+  const int64_t layers = model->llama->config().n_layers;
+  EXPECT_EQ(stats(*session).kv_chunks, layers * 3);  // keys 281 to 319, of a window of 40
+  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers * 17);
+}
+
 // What auto chooses for a budget stays within it.
 TEST(SessionMemory, AutoKeepsItsPromise) {
-  for (const std::string name : {"short_128", "mistral_window_64"}) {
+  // The third one's window is of some layers: what these need comes on top.
+  const std::pair<const char*, int64_t> models[] = {
+      {"short_128", 69}, {"mistral_window_64", 69}, {"qwen2_window_layers", 108}};
+  for (const auto& [name, least] : models) {
     const auto model = load(name);
     const ModelConfig& config = model->llama->config();
     const int64_t token_bytes = int64_t{4} * config.n_layers * config.n_kv_heads * config.head_dim;
-    for (const int64_t tokens : {69, 100, 150, 200, 300}) {
+    for (const int64_t tokens : {least, least + 31, int64_t{150}, int64_t{200}, int64_t{300}}) {
       SessionOptions options = with_strategy("auto");
       options.overflow = OverflowPolicy::kError;
       options.expected_tokens = 1000;

@@ -51,7 +51,8 @@ class PositionsOf : public testing::TestWithParam<const char*> {
   const std::shared_ptr<Model> model_ = load(GetParam());
   const Tokens tokens_ = random_tokens(*model_, 100);
 };
-INSTANTIATE_TEST_SUITE_P(Models, PositionsOf, testing::Values("short_128", "mistral_window_64", "mqa_yarn_sharded"));
+INSTANTIATE_TEST_SUITE_P(Models, PositionsOf,
+                         testing::Values("short_128", "mistral_window_64", "mqa_yarn_sharded", "qwen2_window_layers"));
 
 TEST_P(PositionsOf, ThoseThatATextHasAnywayChangeNoBit) {
   Positions positions(tokens_.size());

@@ -61,8 +61,11 @@ inline std::shared_ptr<Model> load(const std::string& name, int n_threads = 2) {
 }
 
 // The model that tests of a strategy run on.
+// QUIRE_TEST_MODEL in the environment: another model than short_128.
 inline std::string model_for(const std::string& strategy) {
-  return strategy.starts_with("beacon") ? kWithBeacons : "short_128";
+  if (strategy.starts_with("beacon")) return kWithBeacons;
+  const char* const name = std::getenv("QUIRE_TEST_MODEL");
+  return name ? name : "short_128";
 }
 
 // QUIRE_TEST_OLD_AFTER in the environment: old text is read in a narrower type, from so many tokens on;

@@ -87,5 +87,62 @@ TEST(SlidingWindow, AddsToAPlanThatHasBlocksAlready) {
   EXPECT_EQ(text_of(rows_of(plan, 40, 40)), text_of(positions(*strategy, 40)));
 }
 
+// ---- in some layers
+
+StrategyContext windowed_in_some(int64_t window, int64_t train_len) {
+  StrategyContext context = windowed(window, train_len);
+  context.some_layers_slide = true;
+  return context;
+}
+
+std::vector<std::pair<int64_t, int64_t>> ranges_of(const std::vector<KeyRange>& ranges) {
+  std::vector<std::pair<int64_t, int64_t>> all;
+  for (const KeyRange& range : ranges) all.emplace_back(range.begin, range.end);
+  return all;
+}
+
+TEST(SlidingWindowOfSomeLayers, HasAPlanOfItsOwn) {
+  for (const char* name : {"full", "dca(chunk=4, cap=7)", "rerope(window=4)", "self_extend(group=2, window=3)"}) {
+    const auto strategy = make(name, windowed_in_some(3, 8));
+    const auto plain = make(name, 8);
+    EXPECT_EQ(text_of(positions(*strategy, 20)), text_of(positions(*plain, 20))) << name;
+    EXPECT_EQ(strategy->canonical(), plain->canonical());
+    EXPECT_EQ(strategy->reach(), plain->reach());
+    EXPECT_EQ(plain->window_layers(), nullptr);
+    const Strategy* const windowed = strategy->window_layers();
+    ASSERT_NE(windowed, nullptr) << name;
+    EXPECT_EQ(text_of(positions(*windowed, 20)), text_of(positions(*make("full", test::windowed(3, 8)), 20))) << name;
+    // Their keys are stored by the same rule.
+    EXPECT_EQ(windowed->rope().theta, strategy->rope().theta);
+    EXPECT_EQ(windowed->kv_chunk(), strategy->kv_chunk());
+    EXPECT_EQ(windowed->stored_div(), strategy->stored_div());
+  }
+}
+
+TEST(SlidingWindowOfSomeLayers, KeepsWhatAnyLayerSees) {
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  const auto retained = [](const char* name, int64_t next_query) {
+    const auto strategy = make(name, windowed_in_some(5, 64));
+    return ranges_of(strategy->retained_in_layers(next_query));
+  };
+  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2)", 20), (Ranges{{0, 2}, {16, kNoLimit}}));
+  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2)", 5), (Ranges{{0, kNoLimit}}));
+  EXPECT_EQ(retained("streaming_llm(sinks=0, recent=9)", 20), (Ranges{{11, kNoLimit}}));
+  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2, ignore_window=1)", 20), (Ranges{{0, 2}, {18, kNoLimit}}));
+  EXPECT_EQ(retained("full", 20), (Ranges{{0, kNoLimit}}));
+}
+
+TEST(SlidingWindowOfSomeLayers, IsIgnoredOnRequest) {
+  EXPECT_EQ(make("dca(chunk=4, cap=7, ignore_window=1)", windowed_in_some(3, 8))->window_layers(), nullptr);
+}
+
+TEST(SlidingWindowOfSomeLayers, RefusesCondensedText) {
+  StrategyContext context = windowed_in_some(32, 256);
+  context.beacon = BeaconConfig{.window = 64, .stride = 64};
+  const Status refused = make_strategy("beacon(ratio=4)", context).status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("only 32 tokens back"));
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -115,7 +115,7 @@ namespace Quire
         /// <summary>The base of the rotary position embedding.</summary>
         public double RopeTheta { get; }
 
-        /// <summary>A token sees only so many tokens back, itself included; 0: all.</summary>
+        /// <summary>A token sees only so many tokens back, itself included; 0: all, in some layers at least.</summary>
         public long SlidingWindow { get; }
     }
 

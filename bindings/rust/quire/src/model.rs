@@ -40,7 +40,7 @@ record! {
         weight_bytes: i64,
         /// The RoPE base.
         rope_theta: f64,
-        /// A token sees only so many tokens back, itself included; 0: all.
+        /// A token sees only so many tokens back, itself included; 0: all, in some layers at least.
         sliding_window: i64,
     }
 }
