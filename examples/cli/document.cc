@@ -126,7 +126,13 @@ void write_document(const std::string& path, const std::string& text) {
 }
 
 void check_writable(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ab");
+  std::FILE* file = std::fopen(path.c_str(), "wbx");  // a file of this call's own
+  if (file != nullptr) {
+    std::fclose(file);
+    std::remove(path.c_str());
+    return;
+  }
+  if (errno == EEXIST) file = std::fopen(path.c_str(), "ab");
   if (file == nullptr) fail("cannot write " + path);
   std::fclose(file);
 }

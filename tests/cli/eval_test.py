@@ -288,6 +288,12 @@ class NeedleTest(CommandTest):
         self.assert_fails(1, "/nowhere/map.svg", *start, "--tokens", 256, "--svg", "/nowhere/map.svg")
         self.assert_fails(1, "INVALID_TEXT", *start, "--tokens", 256, "-f", self.file("latin1", b"caf\xe9. " * 99))
         self.assert_fails(1, "/nowhere/model.*NOT_FOUND", "eval", "needle", "-m", "/nowhere/model", "--tokens", 256)
+        # A picture that was not drawn leaves no file, and one that was there stays.
+        drawn = self.file("drawn.svg", "<svg/>")
+        for target in (drawn, drawn.with_suffix(".new")):
+            self.assert_fails(1, "NOT_FOUND", "eval", "needle", "-m", "/nowhere", "--tokens", 256, "--svg", target)
+        self.assertEqual(drawn.read_text(), "<svg/>")
+        self.assertFalse(drawn.with_suffix(".new").exists())
 
     def test_beyond_the_reach(self):
         arguments = ["eval", "needle", "-m", OPTIONS.model, "-s", "full", "--tokens", 512, "--overflow"]
