@@ -1187,7 +1187,8 @@ QUIRE_API quire_status quire_session_get_label_attention(const quire_session* se
  * May be cited: the tokens that were fed, from the fifth on (the first four are attention sinks) up
  * to quire_stream_options.cite_end; not what the model generated. beacon: an entry's peak counts
  * for the tokens that it stands for, divided evenly. dca_topk with sticky chunks: at the answer's
- * first token a cell has no share if it has keys behind cite_end.
+ * first token a cell has no share if it has keys behind cite_end. Where only some layers have a
+ * sliding window these do not count, for they cannot but look at what is near.
  * What is looked at is not always what the answer is made of: shares are a hint, no proof. */
 
 /* Up to 64 consecutive tokens of one feed, from its beginning or from a multiple of 16 on. This
