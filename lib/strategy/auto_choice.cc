@@ -112,7 +112,7 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
   }
   const double stored = bytes_of(context.kv_budget, needed, chunk);
   const bool has_beacon = context.beacon && !context.beacon_only_by_name;
-  if (has_beacon && window == 0 && expected > train_len &&
+  if (has_beacon && context.sliding_window == 0 && expected > train_len &&
       fits(context.kv_budget, std::min(stored, bytes_of(context.kv_budget, train_len + chunk, chunk)))) {
     return AutoChoice{"beacon",
                       "the expected " + text_of(expected) + " tokens exceed the " + text_of(train_len) +

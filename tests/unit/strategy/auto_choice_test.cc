@@ -107,6 +107,11 @@ TEST(Auto, CondensesWhereTheModelHasBeacons) {
   context.expected_tokens = 20000;
   EXPECT_THAT(make("auto", context)->canonical(),
               StartsWith("beacon(window=1024, stride=1024, attn=step_expansion, ratio=8"));
+  context.sliding_window = 32;
+  context.some_layers_slide = true;  // which beacon refuses
+  EXPECT_THAT(make("auto", context)->canonical(), StartsWith("dca("));
+  context.some_layers_slide = false;
+  context.sliding_window = 0;
   context.beacon_only_by_name = true;
   EXPECT_THAT(make("auto", context)->canonical(), StartsWith("dca("));
   EXPECT_THAT(make("beacon", context)->canonical(), StartsWith("beacon("));
