@@ -227,9 +227,9 @@ int64_t held_keys(const Strategy& strategy, int64_t n_tokens) {
   return n;
 }
 
-// Keys that a token sees, the mean over layers and heads. The score of a chunk costs as much as half a key: its values
-// are not read.
-double keys_seen(const Strategy& strategy, int64_t query, const ModelConfig& config, bool generated) {
+}  // namespace
+
+double keys_seen(const Strategy& strategy, const ModelConfig& config, int64_t query, bool generated) {
   Plan plan;
   generated ? strategy.plan_generated(query, 1, plan) : strategy.plan(query, 1, plan);
   double keys = visible_keys(plan, config.n_query_heads);
@@ -241,8 +241,6 @@ double keys_seen(const Strategy& strategy, int64_t query, const ModelConfig& con
   const double part = n_windowed / config.n_layers;
   return (1 - part) * keys + part * visible_keys(windowed, config.n_query_heads);
 }
-
-}  // namespace
 
 Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const SessionOptions& options,
                                     int64_t n_tokens) {
@@ -278,7 +276,7 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
         static_cast<double>(n_chosen) * static_cast<double>(narrow_bytes > 0 ? narrow_bytes : chunk_bytes);
   }
   const auto keys_by_depth = [&](bool generated) {
-    return [&, generated](int64_t depth) { return keys_seen(*strategy, depth, config, generated); };
+    return [&, generated](int64_t depth) { return keys_seen(*strategy, config, depth, generated); };
   };
   load.prefill_keys = keys_by_depth(false);
   load.decode_keys = keys_by_depth(true);

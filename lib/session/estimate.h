@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "lib/format/model_config.h"
 #include "lib/session/session_options.h"
 #include "lib/session/session_rates.h"
+#include "lib/strategy/strategy.h"
 
 namespace quire {
 
@@ -22,5 +24,9 @@ struct RateEstimate {
 // kCancelled (the runtime is being closed).
 Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const SessionOptions& options,
                                     int64_t n_tokens);
+
+// Keys that the token of this index sees, given or generated: the mean over layers and heads. The score of a chunk
+// costs as much as half a key: its values are not read.
+double keys_seen(const Strategy& strategy, const ModelConfig& config, int64_t query, bool generated);
 
 }  // namespace quire

@@ -33,6 +33,18 @@ TEST_F(Estimate, EveryKindOfStrategy) {
   }
 }
 
+TEST(KeysSeen, AreTheMeanOverLayersWithAWindowAndWithout) {
+  const auto model = load("qwen2_window_layers");  // a window of 40 in two of four layers
+  const ModelConfig& config = model->llama->config();
+  const auto seen = [&](const char* expression, int64_t query) {
+    return keys_seen(*take(choose_strategy(*model, with_strategy(expression))), config, query, false);
+  };
+  EXPECT_EQ(seen("full", 99), (100 + 40) / 2.0);
+  EXPECT_EQ(seen("full", 20), 21);
+  EXPECT_EQ(seen("full(ignore_window=1)", 99), 100);
+  EXPECT_EQ(seen("streaming_llm(sinks=2, recent=7)", 99), (10 + 40) / 2.0);
+}
+
 TEST_F(Estimate, TextsLongerThanItMeasures) {
   auto made = estimate(with_strategy("dca"), int64_t{1} << 30);
   ASSERT_TRUE(made.ok()) << made.status().message();
