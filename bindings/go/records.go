@@ -96,7 +96,8 @@ type ModelInfo struct {
 
 	RopeTheta float64 `json:"rope_theta"`
 
-	// a token sees only so many tokens back, itself included; 0: all, in some layers at least
+	// a token sees only so many tokens back, itself included; 0: all, in some layers at least (see
+	// the metadata "sliding_window_layers")
 	SlidingWindow int64 `json:"sliding_window"`
 }
 

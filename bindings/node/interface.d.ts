@@ -142,7 +142,8 @@ export interface ModelInfo {
   /** bytes of weights in memory and mapped */
   weightBytes: number;
   ropeTheta: number;
-  /** a token sees only so many tokens back, itself included; 0: all, in some layers at least */
+  /** a token sees only so many tokens back, itself included; 0: all, in some layers at least (see
+   * the metadata "sliding_window_layers") */
   slidingWindow: number;
 }
 

@@ -47,6 +47,7 @@ Json facts(const Engine& engine) {
           {"rope_type", engine.metadata("rope_type")},
           {"rope_scaling", engine.metadata("rope_scaling")},
           {"sliding_window", info.sliding_window},
+          {"sliding_window_layers", std::stoi(engine.metadata("sliding_window_layers"))},
           {"auto_strategy", engine.describe("auto")},
           {"tokenizer", engine.metadata("tokenizer")},
           {"chat_template", chat_template(engine)},
@@ -58,7 +59,9 @@ void print_facts(const Json& facts) {
   for (const auto& [key, value] : facts.items()) {
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (key == "weight_bytes") text += " (" + human_bytes(value.get<int64_t>()) + ")";
-    if (text.empty() || (key == "sliding_window" && value == 0)) text = "none";
+    if (text.empty()) text = "none";
+    if (key == "sliding_window" && value == 0)
+      text = facts["sliding_window_layers"] == 0 ? "none" : "not in all layers";
     if (key == "chat_template" && text == "unknown") {
       text += "; one that writes the same may be named with --chat-template, see `quire chat --templates`";
     }

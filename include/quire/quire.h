@@ -439,7 +439,8 @@ typedef struct quire_model_info {
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
   double rope_theta;
-  /* a token sees only so many tokens back, itself included; 0: all, in some layers at least */
+  /* a token sees only so many tokens back, itself included; 0: all, in some layers at least (see
+   * the metadata "sliding_window_layers") */
   int64_t sliding_window;
 } quire_model_info;
 
@@ -448,12 +449,12 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
                                             quire_error* err);
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
- * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "device" (its
- * name), "device_reason" (why the model runs there, and what the device lacks that would make it
- * faster: that the log has as a warning too), "identity" (32 digits that name configuration and
- * weights, merged adapters included), and "config.json" (the file's text; of a GGUF file what its
- * metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
- * [any-thread] since 0.1 */
+ * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
+ * (how many layers have a sliding window), "device" (its name), "device_reason" (why the model runs
+ * there, and what the device lacks that would make it faster: that the log has as a warning too),
+ * "identity" (32 digits that name configuration and weights, merged adapters included), and
+ * "config.json" (the file's text; of a GGUF file what its metadata say of the model, as JSON).
+ * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
                                                 size_t* needed, quire_error* err);

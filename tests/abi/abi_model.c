@@ -56,6 +56,7 @@ static void test_metadata(void) {
   check_metadata(l.model, "bos_token_id", "1");
   check_metadata(l.model, "eos_token_ids", "2");
   check_metadata(l.model, "config.json", NULL);
+  check_metadata(l.model, "sliding_window_layers", "0");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, "author", 6, NULL, 0, NULL, &err));
   CHECK_MESSAGE("author");
   /* What is quoted does not end the message. */
@@ -64,6 +65,12 @@ static void test_metadata(void) {
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, NULL, 0, NULL, 0, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(l.model, NULL, 3, NULL, 0, NULL, &err));
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_model_get_metadata(NULL, "tokenizer", 9, NULL, 0, NULL, &err));
+  close_model(&l);
+  l = open_model("mistral_window_64"); /* in both layers */
+  check_metadata(l.model, "sliding_window_layers", "2");
+  close_model(&l);
+  l = open_model("qwen2_window_layers"); /* in two of four */
+  check_metadata(l.model, "sliding_window_layers", "2");
   close_model(&l);
 }
 

@@ -413,6 +413,9 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(facts["chat_template"], "")
         self.assertRegex(shown, r"(?m)^chat_template +none$")
         self.assertRegex(shown, r"(?m)^sliding_window +none$")
+        some = pathlib.Path(__file__).resolve().parents[1] / "golden" / "models" / "qwen2_window_layers"
+        self.assertEqual(self.run_json("info", some)["sliding_window_layers"], 2)
+        self.assertRegex(run("info", some).stdout, r"(?m)^sliding_window +not in all layers$")
 
     def test_bench_counts_old_text_in_its_type(self):
         bench = ["bench", "-m", OPTIONS.model, "-p", 0, "-n", 1, "-r", 1, "--depth", 60, "-s", "full(kv_chunk=16)"]

@@ -115,7 +115,10 @@ namespace Quire
         /// <summary>The base of the rotary position embedding.</summary>
         public double RopeTheta { get; }
 
-        /// <summary>A token sees only so many tokens back, itself included; 0: all, in some layers at least.</summary>
+        /// <summary>
+        /// A token sees only so many tokens back, itself included; 0: all, in some layers at least (see the
+        /// metadata "sliding_window_layers").
+        /// </summary>
         public long SlidingWindow { get; }
     }
 
