@@ -95,9 +95,10 @@ def gguf_header():
             "attention.sliding_window", "attention.scale", "attention.causal", "rope.dimension_count", "rope.freq_base",
             "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
             "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor",
-            "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size", "embedding_scale", "residual_scale", "logit_scale"]
+            "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size"]
+    factors = [f"granite.{name}" for name in ("embedding_scale", "residual_scale", "attention.scale", "logit_scale")]
     tokens = ["bos", "eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"]
-    dictionary("fuzz_gguf_header", words + ["llama." + name for name in keys] + [
+    dictionary("fuzz_gguf_header", words + factors + ["llama." + name for name in keys] + [
         f"tokenizer.ggml.{name}_token_id" for name in tokens])
 
 
@@ -120,6 +121,9 @@ def gguf_models(key, text, tensor):
         norms = [f"blk.{layer}.attn_{which}_norm.weight" for layer in (0, 1) for which in "qk"]
         tensors = [tensor(name.encode(), [8], 0, 32 * i) for i, name in enumerate(norms)] if architecture == "qwen3" else []
         yield keys, tensors
+        if architecture == "granite":
+            yield keys + [f32(a + "embedding_scale", 12), f32(a + "residual_scale", 0.22), f32(a + "attention.scale", 0.125),
+                          f32(a + "logit_scale", 8)], tensors
         yield keys + [string(a + "rope.scaling.type", "yarn"), f32(a + "rope.scaling.factor", 4),
                       u32(a + "rope.scaling.original_context_length", 64), f32(a + "rope.scaling.yarn_log_multiplier", 1),
                       key(b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text(b"</s>") + text(b"<|im_end|>")
