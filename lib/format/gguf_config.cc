@@ -198,6 +198,7 @@ Status Reader::refuse_other_computations() const {
   if (causal && (!causal->boolean() || !*causal->boolean())) {
     return unsupported(key("attention.causal") + " " + printed(*causal));
   }
+  // A switch in files of granite; others say by it how they were trained.
   if (const GgufValue* rotates = metadata_.find(key("rope.scaling.finetuned"));
       architecture_.has_multipliers && rotates && rotates->boolean() && !*rotates->boolean()) {
     return unsupported(key("rope.scaling.finetuned") + " false, which means that no layer rotates");

@@ -151,7 +151,7 @@ Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, Layer
   for (const auto* all : {&texts_, &beacons_}) {
     for (const SequenceRows& rows : *all) {
       const Strategy& strategy = *rows.sequence->strategy;
-      sequences.push_back({.plan = plan_in(rows, kind),
+      sequences.push_back({.plan = plan_of(rows, kind),
                            .n = rows.n,
                            .first_key = rows.first_key,
                            .rope = (kind.rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),

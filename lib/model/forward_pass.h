@@ -126,10 +126,10 @@ class ForwardPass {
   Result<std::unique_ptr<PreparedStep>> prepare_step(Exec exec, LayerKind kind);
   LayerKind kind_of(int layer) const { return {!config_.is_nope_layer(layer), config_.is_window_layer(layer)}; }
   const PreparedStep& step(int layer) const { return *steps_[kind_of(layer).index()]; }
-  static const std::shared_ptr<Plan>& plan_in(const SequenceRows& rows, LayerKind kind) {
+  static const std::shared_ptr<Plan>& plan_of(const SequenceRows& rows, LayerKind kind) {
     return kind.windowed && rows.window_plan ? rows.window_plan : rows.plan;
   }
-  const Plan& plan_in(const SequenceRows& rows, int layer) const { return *plan_in(rows, kind_of(layer)); }
+  const Plan& plan_in(const SequenceRows& rows, int layer) const { return *plan_of(rows, kind_of(layer)); }
   // Whether the strategy's own plan is the layer's, and how many such layers stand before it.
   bool has_method(const SequenceRows& rows, int layer) const { return &plan_in(rows, layer) == rows.plan.get(); }
   int methods_before(const SequenceRows& rows, int layer) const;
