@@ -44,4 +44,9 @@ inline float exp_f32(float x) {
   return p * scale_1 * scale_2;
 }
 
+// GELU in its tanh form is z / (1 + exp(-gelu_argument(z))): 2 sqrt(2 / pi) (z + 0.044715 z^3).
+constexpr float kGeluLinear = 1.5957691216f, kGeluCubic = 0.0713548163f;
+
+inline float gelu_argument(float z) { return std::fma(z * z, kGeluCubic, kGeluLinear) * z; }
+
 }  // namespace quire::cpu

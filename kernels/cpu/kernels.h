@@ -108,10 +108,14 @@ void convert(ElementType source_type, const void* source, ElementType type, void
 
 // out = x * weight / sqrt(mean(x^2) + eps) for one row of n.  out may be x.
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
+// The same, added to y.
+void add_rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y);
 
 // out[j] = silu(gate_up[j]) * gate_up[n + j], silu(z) = z / (1 + exp(-z)), for one row of n. Relative error of exp
 // below 4e-7.  out may be gate_up.
 void swiglu(const float* gate_up, int64_t n, float* out);
+// The same with gelu(z) = z / (1 + exp(-2 sqrt(2 / pi) (z + 0.044715 z^3))), which is its tanh form.
+void geglu(const float* gate_up, int64_t n, float* out);
 
 // Half-split rotation of one head: (x[a], x[a + d/2]) -> (x[a] c[a] - x[a + d/2] s[a], x[a + d/2] c[a] + x[a] s[a]),
 // times `scale`. cos, sin: f32 [d/2].  out may be x.  Any even d.
@@ -268,7 +272,9 @@ void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, cons
                int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy);
 void convert(ElementType source_type, const void* source, ElementType type, void* out, int64_t n);
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
+void add_rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y);
 void swiglu(const float* gate_up, int64_t n, float* out);
+void geglu(const float* gate_up, int64_t n, float* out);
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
 void add_scaled(const float* x, float factor, int64_t n, float* y);
 bool all_finite(const float* x, int64_t n);

@@ -56,7 +56,7 @@ void convert(ElementType source_type, const void* source, ElementType type, void
   for (int64_t j = whole; j < n; ++j) store_element(type, out, j, load_element(source_type, source, j));
 }
 
-void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+float inverse_rms(const float* x, float eps, int64_t n) {
   const Floats d;
   constexpr int kParts = kSumLanes / kLanes;
   Vector sums[kParts];
@@ -72,13 +72,30 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   for (int p = 0; p < kParts; ++p) hn::StoreU(sums[p], d, partial + p * kLanes);
   for (int lane = 0; j < n; ++j, ++lane) partial[lane] = std::fma(x[j], x[j], partial[lane]);
 
-  const float inverse = 1.0f / std::sqrt(add_by_halves(partial) / static_cast<float>(n) + eps);
+  return 1.0f / std::sqrt(add_by_halves(partial) / static_cast<float>(n) + eps);
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const Floats d;
+  const float inverse = inverse_rms(x, eps, n);
   const auto factor = hn::Set(d, inverse);
-  j = 0;
+  int64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
     hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + j), factor), hn::LoadU(d, weight + j)), d, out + j);
   }
   for (; j < n; ++j) out[j] = x[j] * inverse * weight[j];
+}
+
+void add_rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
+  const Floats d;
+  const float inverse = inverse_rms(x, eps, n);
+  const auto factor = hn::Set(d, inverse);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + j), factor);
+    hn::StoreU(hn::MulAdd(scaled, hn::LoadU(d, weight + j), hn::LoadU(d, y + j)), d, y + j);
+  }
+  for (; j < n; ++j) y[j] = std::fma(x[j] * inverse, weight[j], y[j]);
 }
 
 void swiglu(const float* gate_up, int64_t n, float* out) {
@@ -91,6 +108,22 @@ void swiglu(const float* gate_up, int64_t n, float* out) {
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, gate_up + n + j)), d, out + j);
   }
   for (; j < n; ++j) out[j] = gate_up[j] / (1.0f + exp_f32(-gate_up[j])) * gate_up[n + j];
+}
+
+void geglu(const float* gate_up, int64_t n, float* out) {
+  const Floats d;
+  const auto one = hn::Set(d, 1.0f), linear = hn::Set(d, kGeluLinear), cubic = hn::Set(d, kGeluCubic);
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    const auto z = hn::LoadU(d, gate_up + j);
+    const auto argument = hn::Mul(hn::MulAdd(hn::Mul(z, z), cubic, linear), z);
+    const auto gelu = hn::Div(z, hn::Add(one, exp(d, hn::Neg(argument))));
+    hn::StoreU(hn::Mul(gelu, hn::LoadU(d, gate_up + n + j)), d, out + j);
+  }
+  for (; j < n; ++j) {
+    const float z = gate_up[j];
+    out[j] = z / (1.0f + exp_f32(-gelu_argument(z))) * gate_up[n + j];
+  }
 }
 
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
@@ -136,9 +169,11 @@ bool all_finite(const float* x, int64_t n) {
 }
 
 #else
+using scalar::add_rms_norm;
 using scalar::add_scaled;
 using scalar::all_finite;
 using scalar::convert;
+using scalar::geglu;
 using scalar::rms_norm;
 using scalar::rotate;
 using scalar::swiglu;
@@ -148,9 +183,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::cpu {
+QUIRE_CPU_EXPORT(add_rms_norm);
 QUIRE_CPU_EXPORT(add_scaled);
 QUIRE_CPU_EXPORT(all_finite);
 QUIRE_CPU_EXPORT(convert);
+QUIRE_CPU_EXPORT(geglu);
 QUIRE_CPU_EXPORT(rms_norm);
 QUIRE_CPU_EXPORT(rotate);
 QUIRE_CPU_EXPORT(swiglu);
@@ -161,7 +198,11 @@ void convert(ElementType source_type, const void* source, ElementType type, void
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
   QUIRE_CPU_DISPATCH(rms_norm)(x, weight, eps, n, out);
 }
+void add_rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
+  QUIRE_CPU_DISPATCH(add_rms_norm)(x, weight, eps, n, y);
+}
 void swiglu(const float* gate_up, int64_t n, float* out) { QUIRE_CPU_DISPATCH(swiglu)(gate_up, n, out); }
+void geglu(const float* gate_up, int64_t n, float* out) { QUIRE_CPU_DISPATCH(geglu)(gate_up, n, out); }
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {
   QUIRE_CPU_DISPATCH(rotate)(x, cos, sin, scale, d, out);
 }

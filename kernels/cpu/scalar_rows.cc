@@ -18,15 +18,35 @@ void convert(ElementType source_type, const void* source, ElementType type, void
   for (int64_t j = 0; j < n; ++j) store_element(type, out, j, load_element(source_type, source, j));
 }
 
-void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+namespace {
+
+float inverse_rms(const float* x, float eps, int64_t n) {
   float partial[kSumLanes] = {};
   for (int64_t j = 0; j < n; ++j) partial[j % kSumLanes] = std::fma(x[j], x[j], partial[j % kSumLanes]);
-  const float inverse = 1.0f / std::sqrt(add_by_halves(partial) / static_cast<float>(n) + eps);
+  return 1.0f / std::sqrt(add_by_halves(partial) / static_cast<float>(n) + eps);
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const float inverse = inverse_rms(x, eps, n);
   for (int64_t j = 0; j < n; ++j) out[j] = x[j] * inverse * weight[j];
+}
+
+void add_rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
+  const float inverse = inverse_rms(x, eps, n);
+  for (int64_t j = 0; j < n; ++j) y[j] = std::fma(x[j] * inverse, weight[j], y[j]);
 }
 
 void swiglu(const float* gate_up, int64_t n, float* out) {
   for (int64_t j = 0; j < n; ++j) out[j] = gate_up[j] / (1.0f + exp_f32(-gate_up[j])) * gate_up[n + j];
+}
+
+void geglu(const float* gate_up, int64_t n, float* out) {
+  for (int64_t j = 0; j < n; ++j) {
+    const float z = gate_up[j];
+    out[j] = z / (1.0f + exp_f32(-gelu_argument(z))) * gate_up[n + j];
+  }
 }
 
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out) {

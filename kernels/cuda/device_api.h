@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 13;
+constexpr uint32_t kDeviceApiVersion = 14;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -114,7 +114,7 @@ struct DeviceApi {
   decltype(&cuda::rms_norm) rms_norm = nullptr;
   decltype(&cuda::head_norm) head_norm = nullptr;
   decltype(&cuda::scale_unrotated) scale_unrotated = nullptr;
-  decltype(&cuda::swiglu) swiglu = nullptr;
+  decltype(&cuda::gated_linear_unit) gated_linear_unit = nullptr;
   decltype(&cuda::embed) embed = nullptr;
   decltype(&cuda::copy_rows) copy_rows = nullptr;
   decltype(&cuda::copy_to_turn) copy_to_turn = nullptr;

@@ -15,14 +15,20 @@ dim3 grid_for(int64_t n, int64_t width) {
 
 __device__ __forceinline__ int64_t column() { return static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; }
 
-template <typename In, typename Out>
+template <Activation kActivation>
+__device__ __forceinline__ float activate(float z) {
+  if constexpr (kActivation == Activation::kSilu) return z / (1.0f + expf(-z));
+  return z / (1.0f + expf(-(z * z * 0.0713548163f + 1.5957691216f) * z));  // GELU in its tanh form
+}
+
+template <Activation kActivation, typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_kernel(const In* x, int64_t x_stride, int64_t width, Out* out, int64_t out_stride) {
+    glu_kernel(const In* x, int64_t x_stride, int64_t width, Out* out, int64_t out_stride) {
   const int64_t j = column();
   if (j >= width) return;
   const float gate = to_float(x[blockIdx.x * x_stride + j]);
   const float up = to_float(x[blockIdx.x * x_stride + width + j]);
-  from_float(gate / (1.0f + expf(-gate)) * up, out[blockIdx.x * out_stride + j]);
+  from_float(activate<kActivation>(gate) * up, out[blockIdx.x * out_stride + j]);
 }
 
 template <typename In, typename Out>
@@ -102,12 +108,15 @@ int with_types(const DeviceRows& in, const DeviceRows& out, const Use& use) {
 
 }  // namespace
 
-int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out) {
+int gated_linear_unit(Stream stream, Activation activation, DeviceRows x, int64_t n, int64_t width, DeviceRows out) {
   if (n == 0) return 0;
   return with_types(x, out, [&](auto in, auto to) {
-    return launch(swiglu_kernel<decltype(in), decltype(to)>, grid_for(n, width), kThreads, 0, stream,
-                  static_cast<const decltype(in)*>(x.data), x.stride, width, static_cast<decltype(to)*>(out.data),
-                  out.stride);
+    using In = decltype(in);
+    using Out = decltype(to);
+    auto* const kernel = activation == Activation::kSilu ? &glu_kernel<Activation::kSilu, In, Out>
+                                                         : &glu_kernel<Activation::kGelu, In, Out>;
+    return launch(kernel, grid_for(n, width), kThreads, 0, stream, static_cast<const In*>(x.data), x.stride, width,
+                  static_cast<Out*>(out.data), out.stride);
   });
 }
 

@@ -28,14 +28,16 @@ struct DeviceRows {
   bool operator==(const DeviceRows&) const = default;
 };
 
-// out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight. weight: f32 [width]. out may be x.
-int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, DeviceRows out);
+// out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, or with `add` that much is added. weight: f32 [width]. out may be
+// x.
+int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, bool add,
+             DeviceRows out);
 
 // The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
 int head_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t heads, int64_t head_dim);
 
-// out[r][j] = silu(x[r][j]) * x[r][width + j] for j < width. out may be x.
-int swiglu(Stream stream, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
+// out[r][j] = activation(x[r][j]) * x[r][width + j] for j < width. out may be x.
+int gated_linear_unit(Stream stream, Activation activation, DeviceRows x, int64_t n, int64_t width, DeviceRows out);
 
 // out[r] = scale * row ids[r] of the table; an id below 0 or from table.n on gives a row of zeros.
 int embed(Stream stream, const DeviceMatrix& table, const int32_t* ids, int64_t n, float scale, DeviceRows out);

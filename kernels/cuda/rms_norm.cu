@@ -11,6 +11,12 @@ constexpr int kThreadsOfFew = 1024;
 constexpr int64_t kFew = 64;                      // rows
 constexpr int kElements = 4, kElementsOfFew = 8;  // that a thread keeps
 
+template <bool kAdd, typename Out>
+__device__ __forceinline__ void put(float value, Out& to) {
+  if constexpr (kAdd) value += to_float(to);
+  from_float(value, to);
+}
+
 // The first elements j of a thread, every kThreads-th one, and their weights. Weights come from far away, as all others
 // of the model have been read since; so they are asked for together, before anything is waited for.
 template <int kHeld, int kThreads>
@@ -30,16 +36,16 @@ struct Held {
     QUIRE_UNROLL for (int e = 0; e < kHeld; ++e) sum += values[e] * values[e];
     return sum;
   }
-  template <typename Out>
+  template <bool kAdd, typename Out>
   __device__ __forceinline__ void write(float factor, int first, int64_t width, Out* to) const {
     QUIRE_UNROLL for (int e = 0; e < kHeld; ++e) {
       const int j = first + e * kThreads;
-      if (j < width) from_float(values[e] * factor * weights[e], to[j]);
+      if (j < width) put<kAdd>(values[e] * factor * weights[e], to[j]);
     }
   }
 };
 
-template <int kThreads, typename In, typename Out>
+template <int kThreads, bool kAdd, typename In, typename Out>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t x_stride, const float* weight,
                                                             float eps, int64_t width, Out* out, int64_t out_stride) {
   QUIRE_SHARED_MEMORY(shared);
@@ -62,9 +68,9 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const In* x, int64_t
   for (int w = 0; w < kThreads / kWarpSize; ++w) sum += sums[w];
   const float factor = rsqrtf(sum / static_cast<float>(width) + eps);
   // Element j is read and written by one thread, so out may be x.
-  held.write(factor, thread, width, to);
+  held.template write<kAdd>(factor, thread, width, to);
   QUIRE_UNROLL_BY(4) for (int64_t j = kOthers + thread; j < width; j += kThreads) {
-    from_float(to_float(row[j]) * factor * weight[j], to[j]);
+    put<kAdd>(to_float(row[j]) * factor * weight[j], to[j]);
   }
 }
 
@@ -84,21 +90,25 @@ __global__ void __launch_bounds__(kThreads)
     sum += v * v;
   }
   const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(head_dim) + eps);
-  held.write(factor, lane, head_dim, at);
+  held.template write<false>(factor, lane, head_dim, at);
   for (int j = kOthers + lane; j < head_dim; j += kWarpSize) from_float(to_float(at[j]) * factor * weight[j], at[j]);
 }
 
 }  // namespace
 
-int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, DeviceRows out) {
+int rms_norm(Stream stream, DeviceRows x, const float* weight, float eps, int64_t n, int64_t width, bool add,
+             DeviceRows out) {
   if (n == 0) return 0;
   return with_type(x.type, [&](auto in) {
     return with_type(out.type, [&](auto to) {
+      using In = decltype(in);
+      using Out = decltype(to);
       const auto with_threads = [&](auto threads) {
         constexpr int kOwn = decltype(threads)::value;
-        return launch(rms_norm_kernel<kOwn, decltype(in), decltype(to)>, static_cast<unsigned>(n), kOwn,
-                      kOwn / kWarpSize * sizeof(float), stream, static_cast<const decltype(in)*>(x.data), x.stride,
-                      weight, eps, width, static_cast<decltype(to)*>(out.data), out.stride);
+        auto* const kernel = add ? &rms_norm_kernel<kOwn, true, In, Out> : &rms_norm_kernel<kOwn, false, In, Out>;
+        return launch(kernel, static_cast<unsigned>(n), kOwn, kOwn / kWarpSize * sizeof(float), stream,
+                      static_cast<const In*>(x.data), x.stride, weight, eps, width, static_cast<Out*>(out.data),
+                      out.stride);
       };
       return n <= kFew && width > kElements * kThreads ? with_threads(std::integral_constant<int, kThreadsOfFew>())
                                                        : with_threads(std::integral_constant<int, kThreads>());

@@ -126,7 +126,8 @@ class Backend {
   // Looks up the rows of n int32 ids, from ids[first] on, and multiplies them by `scale`.
   virtual Status embed(Exec exec, const Table& table, const Buffer& ids, int64_t first, int64_t n, float scale,
                        Rows out) = 0;
-  virtual Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) = 0;
+  virtual Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                          Rows out) = 0;
   // The same for each of `heads` consecutive heads of a row with one weight, f32 [head_dim]; in place.
   virtual Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
                            int64_t head_dim) = 0;
@@ -137,8 +138,8 @@ class Backend {
   virtual Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write,
                         Rows y) = 0;
   virtual Status add_low_rank(Exec exec, const LowRankArgs& args) = 0;
-  // out[r][0..width) = silu(x[r][0..width)) * x[r][width..2 width). out may be x.
-  virtual Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) = 0;
+  // out[r][0..width) = activation(x[r][0..width)) * x[r][width..2 width). out may be x.
+  virtual Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) = 0;
   virtual Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) = 0;
   virtual Status move_kv(Exec exec, const MoveKvArgs& args) = 0;
   virtual Status narrow_chunks(Exec exec, const PreparedStep& step, const NarrowArgs& args) = 0;

@@ -14,7 +14,7 @@ Status Backend::upload_all(Queue& queue, std::span<const StagedUpload> uploads) 
 Status Backend::norm(Exec exec, const NormArgs& args) {
   int64_t row = 0;
   for (const NormArgs::Run& run : args.runs) {
-    QUIRE_TRY(rms_norm(exec, args.x.at(row), *run.weight, args.eps, run.n, args.width, args.out.at(row)));
+    QUIRE_TRY(rms_norm(exec, args.x.at(row), *run.weight, args.eps, run.n, args.width, args.write, args.out.at(row)));
     row += run.n;
   }
   return {};
@@ -65,8 +65,9 @@ Status Backend::project_qkv(Exec exec, const PreparedStep& step, const ProjectQk
 Status Backend::mlp(Exec exec, const MlpArgs& args) {
   QUIRE_TRY(norm(exec, args.norm));
   QUIRE_TRY(linear(exec, args.gate_up));
-  QUIRE_TRY(swiglu(exec, args.gate_up.y, args.gate_up.n, args.width, args.gate_up.y));
-  return linear(exec, args.down);
+  QUIRE_TRY(gated_linear_unit(exec, args.activation, args.gate_up.y, args.gate_up.n, args.width, args.gate_up.y));
+  QUIRE_TRY(linear(exec, args.down));
+  return norm(exec, args.down_norm);
 }
 
 Status Backend::head(Exec exec, const HeadArgs& args) {

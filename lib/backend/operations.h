@@ -210,17 +210,18 @@ struct LowRankArgs {
   Rows y{};     // [n][b->n]
 };
 
-// out = x / rms(x) * weight, for consecutive runs of rows that each have a weight.
+// out = x / rms(x) * weight, or that much is added, for consecutive runs of rows that each have a weight.
 struct NormArgs {
   struct Run {
     int64_t n = 0;
     const Buffer* weight = nullptr;  // f32 [width]
   };
   Rows x{};
-  std::span<const Run> runs{};
+  std::span<const Run> runs{};  // none: no norm
   float eps = 0;
   int64_t width = 0;
   Rows out{};
+  Write write = Write::kSet;
 };
 
 // x = x / rms(x) * weight for each of `heads` consecutive runs of head_dim elements, in place; runs of rows as above.
@@ -284,12 +285,15 @@ struct ProjectQkvArgs {
   std::span<const StoreKvArgs> stores{};
 };
 
-// Normalises, projects to gate and up, multiplies silu(gate) with up, projects down.
+// Normalises, projects to gate and up, multiplies activation(gate) with up, projects down, and normalises that where
+// the model does.
 struct MlpArgs {
   NormArgs norm{};
   LinearArgs gate_up{};  // y: [n][2 width]
   int64_t width = 0;
   LinearArgs down{};  // x: gate_up.y
+  NormArgs down_norm{};
+  Activation activation = Activation::kSilu;
 };
 
 // Normalises the last hidden states and projects them to logits.

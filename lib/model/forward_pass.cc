@@ -430,7 +430,7 @@ Status ForwardPass::normalised(const HiddenStates& states, int64_t first_row, in
   QUIRE_TRY(read_rows(states, first_row, n_rows, config_.hidden_size, cancel, out,
                       [&](Exec exec, const AdapterList* adapters, Rows hidden, int64_t n, Rows to) {
                         return backend_.rms_norm(exec, hidden, final_norm(adapters), config_.hidden_norm_eps(), n,
-                                                 config_.hidden_size, to);
+                                                 config_.hidden_size, Write::kSet, to);
                       }));
   // The norm's weights were divided by the scaling of the logits when they were loaded (weight_layout).
   if (config_.logits_scaling == 1) return {};

@@ -77,6 +77,10 @@ constexpr int64_t kMostBlockElements = 256;
 
 constexpr bool is_quantized(ElementType type) { return block_format(type).elements > 1; }
 
+// What a gated MLP makes of its gate before that multiplies `up`: z / (1 + exp(-z)), as in SwiGLU, or GELU in its tanh
+// form, z (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) / 2, as in GEGLU (Shazeer 2020, arXiv:2002.05202).
+enum class Activation { kSilu, kGelu };
+
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 

@@ -123,8 +123,8 @@ inline const cuda::DeviceApi& idle_device() {
     };
     a.launch_graph = [](Graph, Stream) { return ++device_calls.graphs, 0; };
     a.destroy_graph = [](Graph) { return 0; };
-    idle::ignore(a.rms_norm), idle::ignore(a.head_norm), idle::ignore(a.scale_unrotated), idle::ignore(a.swiglu),
-        idle::ignore(a.embed);
+    idle::ignore(a.rms_norm), idle::ignore(a.head_norm), idle::ignore(a.scale_unrotated),
+        idle::ignore(a.gated_linear_unit), idle::ignore(a.embed);
     idle::ignore(a.copy_rows), idle::ignore(a.copy_to_turn), idle::ignore(a.scale_rows), idle::ignore(a.write_row);
     idle::ignore(a.store_kv), idle::ignore(a.move_kv), idle::ignore(a.narrow_kv), idle::ignore(a.gather);
     idle::ignore(a.matmul), idle::ignore(a.dequantize_rows), idle::ignore(a.attention);

@@ -184,16 +184,20 @@ void check_rows(Input& in) {
   const int64_t n = in.between(1, 150), half = in.between(1, 70);
   const Floats x = in.numbers(2 * std::max(n, half)), y = in.numbers(2 * std::max(n, half));
   const float factor = in.number();
-  const auto by = [&](const auto& norm, const auto& glu, const auto& turn, const auto& add) {
-    return [&, norm, glu, turn, add](float* out) {
+  const auto by = [&](const auto& norm, const auto& add_norm, const auto& glu, const auto& turn, const auto& add) {
+    return [&, norm, add_norm, glu, turn, add](float* out) {
       norm(x.data(), y.data(), 1e-6f, n, out);
+      add_norm(x.data(), y.data(), 1e-6f, n, out);
       glu(x.data(), n, out + n);
       turn(x.data(), y.data(), y.data() + half, factor, 2 * half, out + 2 * n);
       add(x.data(), factor, n, out + 2 * n + 2 * half);
     };
   };
-  compare(in.numbers(3 * n + 2 * half), by(scalar::rms_norm, scalar::swiglu, scalar::rotate, scalar::add_scaled),
-          by(rms_norm, swiglu, rotate, add_scaled));
+  const bool silu = in.between(0, 1) == 1;
+  compare(in.numbers(3 * n + 2 * half),
+          by(scalar::rms_norm, scalar::add_rms_norm, silu ? scalar::swiglu : scalar::geglu, scalar::rotate,
+             scalar::add_scaled),
+          by(rms_norm, add_rms_norm, silu ? swiglu : geglu, rotate, add_scaled));
   for (const ElementType type : kFloat) {
     const auto narrow = [&](const auto& to) {
       return [&, to](float* out) {

@@ -102,7 +102,7 @@ TEST_F(PluginOnMachines, WithoutADriverEveryCallSaysSo) {
   for (const int error :
        {returned(api().use_device(0)), returned(api().free_memory(0, &free)), returned(api().allocate(1024, &memory)),
         returned(api().allocate_host(1024, &memory)), returned(api().create_stream(&stream)),
-        returned(api().create_event(&event)), returned(api().rms_norm(nullptr, rows, row, 1e-5f, 1, 4, rows)),
+        returned(api().create_event(&event)), returned(api().rms_norm(nullptr, rows, row, 1e-5f, 1, 4, false, rows)),
         returned(api().begin_graph(nullptr))}) {
     EXPECT_EQ(error, cudaErrorInsufficientDriver);
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 #include <random>
 #include <vector>
 
@@ -38,7 +39,12 @@ TEST_P(RowKernels, NormaliseRows) {
         const Elements before = y;
         Shared<float> weight(static_cast<size_t>(width));
         for (float& w : weight) w = std::uniform_real_distribution<float>(0.5f, 2)(random_);
-        ASSERT_EQ(run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, y.rows(stride)), 0);
+        ASSERT_EQ(
+            run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, false, y.rows(stride)), 0);
+        Elements total = before;
+        ASSERT_EQ(
+            run(&cuda::DeviceApi::rms_norm, x.rows(stride), weight.data(), 1e-5f, n, width, true, total.rows(stride)),
+            0);
         for (int64_t r = 0; r < n; ++r) {
           double sum = 0;
           for (int64_t j = 0; j < width; ++j) sum += x[r * stride + j] * x[r * stride + j];
@@ -46,8 +52,13 @@ TEST_P(RowKernels, NormaliseRows) {
           for (int64_t j = 0; j < width; ++j) {
             const double expected = x[r * stride + j] * factor * weight[static_cast<size_t>(j)];
             ASSERT_NEAR(y[r * stride + j], expected, tolerance(out, expected)) << r << " " << j;
+            const double added = before[r * stride + j] + expected;
+            ASSERT_NEAR(total[r * stride + j], added, tolerance(out, added) + tolerance(ElementType::kF32, expected));
           }
-          for (int64_t j = width; j < stride; ++j) ASSERT_EQ(y[r * stride + j], before[r * stride + j]);
+          for (int64_t j = width; j < stride; ++j) {
+            ASSERT_EQ(y[r * stride + j], before[r * stride + j]);
+            ASSERT_EQ(total[r * stride + j], before[r * stride + j]);
+          }
         }
       }
     }
@@ -114,18 +125,23 @@ TEST_P(RowKernels, ScaleWhatIsNotRotated) {
 }
 
 TEST_P(RowKernels, GateRowsInPlaceToo) {
-  for (const ElementType type : kFloatTypes) {
-    const int64_t n = 2, width = 300, stride = 2 * width + 8;
-    Elements x = random_elements(random_, type, n * stride, 4), y(type, n * width);
-    const Elements before = x;
-    ASSERT_EQ(run(&cuda::DeviceApi::swiglu, x.rows(stride), n, width, y.rows(width)), 0);
-    ASSERT_EQ(run(&cuda::DeviceApi::swiglu, x.rows(stride), n, width, x.rows(stride)), 0);
-    for (int64_t r = 0; r < n; ++r) {
-      for (int64_t j = 0; j < width; ++j) {
-        const double gate = before[r * stride + j];
-        const double expected = gate / (1 + std::exp(-gate)) * before[r * stride + width + j];
-        ASSERT_NEAR(y[r * width + j], expected, tolerance(type, expected));
-        ASSERT_EQ(x[r * stride + j], y[r * width + j]);
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    for (const ElementType type : kFloatTypes) {
+      const int64_t n = 2, width = 300, stride = 2 * width + 8;
+      Elements x = random_elements(random_, type, n * stride, 4), y(type, n * width);
+      const Elements before = x;
+      const auto unit = &cuda::DeviceApi::gated_linear_unit;
+      ASSERT_EQ(run(unit, activation, x.rows(stride), n, width, y.rows(width)), 0);
+      ASSERT_EQ(run(unit, activation, x.rows(stride), n, width, x.rows(stride)), 0);
+      for (int64_t r = 0; r < n; ++r) {
+        for (int64_t j = 0; j < width; ++j) {
+          const double gate = before[r * stride + j], up = before[r * stride + width + j];
+          const double argument = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+          const double gelu = gate * (1 + std::tanh(argument)) / 2;
+          const double expected = (activation == Activation::kSilu ? gate / (1 + std::exp(-gate)) : gelu) * up;
+          ASSERT_NEAR(y[r * width + j], expected, tolerance(type, expected) + 1e-6);
+          ASSERT_EQ(x[r * stride + j], y[r * width + j]);
+        }
       }
     }
   }

@@ -323,10 +323,11 @@ class CpuBackend final : public Backend {
     });
   }
 
-  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                  Rows out) override {
     const auto* w = static_cast<const float*>(weight.host());
-    return for_rows(exec, n,
-                    [&](int64_t r, int) { cpu::rms_norm(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
+    auto* const normalise = write == Write::kAdd ? &cpu::add_rms_norm : &cpu::rms_norm;
+    return for_rows(exec, n, [&](int64_t r, int) { normalise(rows_ptr(x.at(r)), w, eps, width, rows_ptr(out.at(r))); });
   }
 
   Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
@@ -348,8 +349,9 @@ class CpuBackend final : public Backend {
     });
   }
 
-  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return for_rows(exec, n, [&](int64_t r, int) { cpu::swiglu(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
+  Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) override {
+    auto* const unit = activation == Activation::kSilu ? &cpu::swiglu : &cpu::geglu;
+    return for_rows(exec, n, [&](int64_t r, int) { unit(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
   }
 
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {

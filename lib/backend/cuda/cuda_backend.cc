@@ -184,9 +184,10 @@ class CudaBackend final : public Backend {
     const auto* id = reinterpret_cast<const int32_t*>(address(ids)) + first;
     return launch<&DeviceApi::embed>(exec, "looking up tokens", source.rows_of(), id, n, scale, device_rows(out));
   }
-  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                  Rows out) override {
     return launch<&DeviceApi::rms_norm>(exec, "a norm", device_rows(x), floats(weight), eps, n, width,
-                                        device_rows(out));
+                                        write == Write::kAdd, device_rows(out));
   }
   using Backend::head_norm;
   Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
@@ -209,8 +210,9 @@ class CudaBackend final : public Backend {
     }
     return matmul(exec, args.work, args.n, *args.b, nullptr, Write::kAdd, args.y);
   }
-  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return launch<&DeviceApi::swiglu>(exec, "swiglu", device_rows(x), n, width, device_rows(out));
+  Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) override {
+    return launch<&DeviceApi::gated_linear_unit>(exec, "a gated linear unit", activation, device_rows(x), n, width,
+                                                 device_rows(out));
   }
   Status copy_rows(Exec exec, Rows from, int64_t n, int64_t width, Rows to) override {
     return launch<&DeviceApi::copy_rows>(exec, "copying rows", device_rows(from), n, width, device_rows(to));

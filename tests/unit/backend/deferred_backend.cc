@@ -309,9 +309,10 @@ class DeferredBackend final : public Backend {
       return real_->embed(late, table, *at, first, n, scale, to);
     });
   }
-  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
-    return add(exec, [this, from = real(x), w = real(&weight), eps, n, width, to = real(out)](Exec late) {
-      return real_->rms_norm(late, from, *w, eps, n, width, to);
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                  Rows out) override {
+    return add(exec, [this, from = real(x), w = real(&weight), eps, n, width, write, to = real(out)](Exec late) {
+      return real_->rms_norm(late, from, *w, eps, n, width, write, to);
     });
   }
   Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
@@ -337,9 +338,9 @@ class DeferredBackend final : public Backend {
       return real_->scale_unrotated(late, own, n, shape, by);
     });
   }
-  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return add(exec, [this, from = real(x), n, width, to = real(out)](Exec late) {
-      return real_->swiglu(late, from, n, width, to);
+  Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) override {
+    return add(exec, [this, activation, from = real(x), n, width, to = real(out)](Exec late) {
+      return real_->gated_linear_unit(late, activation, from, n, width, to);
     });
   }
   Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <numbers>
 
 #include "kernels/cpu/kernels.h"
 #include "lib/support/element.h"
@@ -231,11 +232,14 @@ TEST(Operations, RmsNorm) {
   const int64_t n = 37, width = 100;
   const auto x = random.normal(n * width), weight = random.normal(width);
   const auto xs = machine.buffer(x), ws = machine.buffer(weight);
-  const auto out = machine.buffer(std::vector<float>(static_cast<size_t>(n * width)));
-  ASSERT_TRUE(
-      machine.backend->rms_norm(machine.exec(), {xs.get(), 0, width}, *ws, 1e-5f, n, width, {out.get(), 0, width})
-          .ok());
-  const auto result = machine.values(*out);
+  const auto out = machine.buffer(std::vector<float>(static_cast<size_t>(n * width))), sum = machine.buffer(x);
+  const auto normalise = [&](Write write, Buffer& to) {
+    return machine.backend->rms_norm(machine.exec(), {xs.get(), 0, width}, *ws, 1e-5f, n, width, write,
+                                     {&to, 0, width});
+  };
+  ASSERT_TRUE(normalise(Write::kSet, *out).ok());
+  ASSERT_TRUE(normalise(Write::kAdd, *sum).ok());
+  const auto result = machine.values(*out), added = machine.values(*sum);
   for (int64_t r = 0; r < n; ++r) {
     double squares = 0;
     for (int64_t c = 0; c < width; ++c) squares += std::pow(x[static_cast<size_t>(r * width + c)], 2.0);
@@ -243,6 +247,7 @@ TEST(Operations, RmsNorm) {
       const auto at = static_cast<size_t>(r * width + c);
       const double expected = x[at] * weight[static_cast<size_t>(c)] / std::sqrt(squares / width + 1e-5);
       ASSERT_NEAR(result[at], expected, 1e-6 * std::fabs(expected) + 1e-9);
+      ASSERT_NEAR(added[at], x[at] + expected, 1e-6 * (std::fabs(x[at]) + std::fabs(expected)) + 1e-9);
     }
   }
 }
@@ -260,7 +265,7 @@ TEST(Operations, HeadNormIsTheNormOfEachHead) {
     ASSERT_TRUE(machine.backend->head_norm(machine.exec(), rows, *ws, 1e-5f, n, heads, d).ok());
     for (int64_t h = 0; h < heads; ++h) {
       const Rows head = Rows{whole.get(), 0, stride}.column(column + h * d);
-      ASSERT_TRUE(machine.backend->rms_norm(machine.exec(), head, *ws, 1e-5f, n, d, head).ok());
+      ASSERT_TRUE(machine.backend->rms_norm(machine.exec(), head, *ws, 1e-5f, n, d, Write::kSet, head).ok());
     }
     expect_same_bits(machine.values(*whole), machine.values(*xs), std::to_string(threads) + " threads");
     EXPECT_NE(machine.values(*xs), x);
@@ -288,22 +293,26 @@ TEST(Operations, ScaleUnrotatedLeavesTheOthers) {
   }
 }
 
-TEST(Operations, Swiglu) {
+TEST(Operations, GatedLinearUnits) {
   Random random;
   SCOPED_TRACE(random.trace());
   Machine machine(2);
   const int64_t n = 19, width = 75;
-  const auto x = random.normal(n * 2 * width, 4.0f);
-  const auto xs = machine.buffer(x);
-  const Rows rows{xs.get(), 0, 2 * width};
-  ASSERT_TRUE(machine.backend->swiglu(machine.exec(), rows, n, width, rows).ok());
-  const auto result = machine.values(*xs);
-  for (int64_t r = 0; r < n; ++r) {
-    for (int64_t c = 0; c < width; ++c) {
-      const auto at = static_cast<size_t>(r * 2 * width + c);
-      const double gate = x[at], up = x[at + static_cast<size_t>(width)];
-      const double expected = gate / (1 + std::exp(-gate)) * up;
-      ASSERT_NEAR(result[at], expected, 2e-6 * std::fabs(expected) + 1e-9);
+  const auto x = random.normal(n * 2 * width, 2.0f);
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    const auto xs = machine.buffer(x);
+    const Rows rows{xs.get(), 0, 2 * width};
+    ASSERT_TRUE(machine.backend->gated_linear_unit(machine.exec(), activation, rows, n, width, rows).ok());
+    const auto result = machine.values(*xs);
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < width; ++c) {
+        const auto at = static_cast<size_t>(r * 2 * width + c);
+        const double gate = x[at], up = x[at + static_cast<size_t>(width)];
+        const double argument = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+        const double silu = gate / (1 + std::exp(-gate)), gelu = gate * (1 + std::tanh(argument)) / 2;
+        const double expected = (activation == Activation::kSilu ? silu : gelu) * up;
+        ASSERT_NEAR(result[at], expected, 2e-6 * std::fabs(expected) + 1e-6);
+      }
     }
   }
 }
@@ -365,13 +374,13 @@ TEST(Operations, CancelledOperationsSayCancelled) {
   const auto step = machine.storing_step({.n = 5, .geometry = geometry});
   const auto ids = machine.ids({1, 2});
   EXPECT_EQ(machine.backend->embed(exec, *table, *ids, 0, 2, 1, rows).code(), Code::kCancelled);
-  EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->rms_norm(exec, rows, *weight, 1e-5f, 4, 64, Write::kSet, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->head_norm(exec, rows, *weight, 1e-5f, 4, 1, 64).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->scale_unrotated(exec, rows, 4, {1, 64, 32}, 0.5f).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->matmul(exec, rows, 4, *matrix, nullptr, Write::kSet, rows).code(), Code::kCancelled);
   const LowRankArgs low_rank{rows, 4, matrix.get(), matrix.get(), 1, rows, rows};
   EXPECT_EQ(machine.backend->add_low_rank(exec, low_rank).code(), Code::kCancelled);
-  EXPECT_EQ(machine.backend->swiglu(exec, rows, 4, 32, rows).code(), Code::kCancelled);
+  EXPECT_EQ(machine.backend->gated_linear_unit(exec, Activation::kSilu, rows, 4, 32, rows).code(), Code::kCancelled);
   EXPECT_EQ(machine.backend->store_kv(exec, *step, store).code(), Code::kCancelled);
 }
 

@@ -1,4 +1,5 @@
 #include <limits>
+#include <numbers>
 
 #include "kernels/cpu/exp.h"
 #include "tests/unit/kernels/kernel_test.h"
@@ -20,12 +21,17 @@ TEST_P(RowsTest, RmsNorm) {
     expect_same_bits(out, expected, "scalar");
     rms_norm(in_place.data(), weight.data(), 1e-5f, n, in_place.data());
     expect_same_bits(in_place, expected, "in place");
+    std::vector<float> sum = weight, expected_sum = weight;
+    add_rms_norm(x.data(), weight.data(), 1e-5f, n, sum.data());
+    scalar::add_rms_norm(x.data(), weight.data(), 1e-5f, n, expected_sum.data());
+    expect_same_bits(sum, expected_sum, "scalar, added");
     double squares = 0;
     for (const float v : x) squares += static_cast<double>(v) * v;
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5f);
     for (size_t j = 0; j < x.size(); ++j) {
       const double exact = x[j] * inverse * weight[j];
       ASSERT_NEAR(out[j], exact, 2e-6 * std::fabs(exact)) << n;
+      ASSERT_NEAR(sum[j], exact + weight[j], 2e-6 * (std::fabs(exact) + std::fabs(weight[j]))) << n;
     }
   }
 }
@@ -45,6 +51,28 @@ TEST_P(RowsTest, Swiglu) {
     for (size_t j = 1; j < out.size(); ++j) {
       const double z = x[j], exact = z / (1 + std::exp(-z)) * x[out.size() + j];
       ASSERT_NEAR(out[j], exact, 1e-6 * std::fabs(exact)) << z;
+    }
+  }
+}
+
+TEST_P(RowsTest, Geglu) {
+  for (const int64_t n : kSizes) {
+    std::vector<float> x = normal(2 * n, 4.0f);
+    x[0] = -1e25f;  // its square overflows: gelu is -0, not NaN
+    std::vector<float> out(static_cast<size_t>(n)), expected(out.size()), in_place = x;
+    geglu(x.data(), n, out.data());
+    scalar::geglu(x.data(), n, expected.data());
+    expect_same_bits(out, expected, "scalar");
+    geglu(in_place.data(), n, in_place.data());
+    in_place.resize(out.size());
+    expect_same_bits(in_place, expected, "in place");
+    EXPECT_EQ(out[0], 0.0f);
+    for (size_t j = 1; j < out.size(); ++j) {
+      const double z = x[j], up = x[out.size() + j];
+      const double argument = std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z);
+      const double exact = z / (1 + std::exp(-2 * argument)) * up;
+      // exp overflows where the result is hardly a float any more.
+      ASSERT_NEAR(out[j], exact, 1e-6 * (1 + std::fabs(argument)) * std::fabs(exact) + 1e-36) << z;
     }
   }
 }

@@ -90,8 +90,9 @@ class WatchedBackend : public Backend {
                Rows out) override {
     return real_.embed(exec, table, ids, first, n, scale, out);
   }
-  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
-    return real_.rms_norm(exec, x, weight, eps, n, width, out);
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                  Rows out) override {
+    return real_.rms_norm(exec, x, weight, eps, n, width, write, out);
   }
   Status head_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t heads,
                    int64_t head_dim) override {
@@ -104,8 +105,8 @@ class WatchedBackend : public Backend {
   Status scale_unrotated(Exec exec, Rows x, int64_t n, const HeadShape& shape, float by) override {
     return real_.scale_unrotated(exec, x, n, shape, by);
   }
-  Status swiglu(Exec exec, Rows x, int64_t n, int64_t width, Rows out) override {
-    return real_.swiglu(exec, x, n, width, out);
+  Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) override {
+    return real_.gated_linear_unit(exec, activation, x, n, width, out);
   }
   Status store_kv(Exec exec, const PreparedStep& step, const StoreKvArgs& args) override {
     return real_.store_kv(exec, step, args);

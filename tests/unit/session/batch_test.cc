@@ -206,9 +206,10 @@ class ActsWhileReading : public WatchedBackend {
     ++n_fences_;
     return WatchedBackend::record(queue);
   }
-  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Rows out) override {
+  Status rms_norm(Exec exec, Rows x, const Buffer& weight, float eps, int64_t n, int64_t width, Write write,
+                  Rows out) override {
     if (is_shared_ && n_fences_ == 2 && !std::exchange(acted_, true)) act_();
-    return WatchedBackend::rms_norm(exec, x, weight, eps, n, width, out);
+    return WatchedBackend::rms_norm(exec, x, weight, eps, n, width, write, out);
   }
 
  private:
