@@ -257,6 +257,11 @@ GgufModel make_gguf_model(const GgufShape& shape) {
     add("attention.scale", 0.125f);
     add("logit_scale", 8.0f);
   }
+  const bool is_gemma = shape.architecture == "gemma3";
+  if (is_gemma) {
+    add("attention.sliding_window", uint32_t{32});
+    add("attention.sliding_window_pattern", uint32_t{2});
+  }
   shape.is_bpe ? add_bpe(model) : add_sentencepiece(model);
 
   const uint64_t vocabulary = n_tokens(*model.find("tokenizer.ggml.tokens"));
@@ -284,7 +289,11 @@ GgufModel make_gguf_model(const GgufShape& shape) {
       vector(l + "attn_k.bias", kv);
       vector(l + "attn_v.bias", kv);
     }
-    if (shape.architecture == "qwen3") {
+    if (is_gemma) {
+      vector(l + "post_attention_norm.weight", kGgufHidden);
+      vector(l + "post_ffw_norm.weight", kGgufHidden);
+    }
+    if (shape.architecture == "qwen3" || is_gemma) {
       vector(l + "attn_q_norm.weight", head);
       vector(l + "attn_k_norm.weight", head);
     }

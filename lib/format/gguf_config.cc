@@ -32,6 +32,7 @@ struct Architecture {
   bool partial_rotary = false;   // rope.dimension_count may be less than a head's dimensions
   bool has_longrope = false;     // tensors of factors may be there
   bool has_multipliers = false;  // of embeddings, blocks, attention and logits
+  bool is_gemma = false;
 };
 
 constexpr Architecture kArchitectures[] = {
@@ -47,7 +48,8 @@ constexpr Architecture kArchitectures[] = {
      .fused_projections = true,
      .partial_rotary = true,
      .has_longrope = true},
-    {.name = "granite", .hugging_face = "GraniteForCausalLM", .has_multipliers = true}};
+    {.name = "granite", .hugging_face = "GraniteForCausalLM", .has_multipliers = true},
+    {.name = "gemma3", .hugging_face = "Gemma3ForCausalLM", .needs_qk_norm = true, .is_gemma = true}};
 
 // Texts of tokens that end what is generated, whether or not a key names them.
 constexpr std::string_view kEnds[] = {"<|eot_id|>",
@@ -143,6 +145,7 @@ class Reader {
     QUIRE_TRY(refuse_other_computations());
     QUIRE_TRY(read_shape());
     QUIRE_TRY(read_multipliers());
+    if (architecture_.is_gemma) QUIRE_TRY(read_gemma());
     QUIRE_TRY(read_vocabulary());
     QUIRE_TRY(read_parts());
     QUIRE_TRY(read_window());
@@ -165,6 +168,8 @@ class Reader {
   Status read_parts();
   Result<bool> has_parts(std::initializer_list<const char*> names) const;
   Status read_window();
+  Status read_window_layers();
+  Status read_gemma();
   Status read_rope();
   Status read_yarn(double factor);
   Status read_longrope();
@@ -186,8 +191,8 @@ class Reader {
 Status Reader::refuse_other_computations() const {
   constexpr std::pair<const char*, double> kNeutral[] = {
       {"expert_count", 0},           {"nextn_predict_layers", 0},     {"attention.temperature_scale", 0},
-      {"attention.clamp_kqv", 0},    {"attention.max_alibi_bias", 0}, {"attention.sliding_window_pattern", 0},
-      {"attn_logit_softcapping", 0}, {"final_logit_softcapping", 0}};
+      {"attention.clamp_kqv", 0},    {"attention.max_alibi_bias", 0}, {"attn_logit_softcapping", 0},
+      {"final_logit_softcapping", 0}};
   for (const auto& [name, neutral] : kNeutral) {
     const GgufValue* value = metadata_.find(key(name));
     if (!value) continue;
@@ -350,9 +355,53 @@ Status Reader::read_parts() {
 Status Reader::read_window() {
   const std::string window = key("attention.sliding_window");
   QUIRE_ASSIGN(config_.sliding_window, metadata_.integer(window, 0, Limits::kPositions, 0));
+  if (architecture_.is_gemma) return read_window_layers();
+  if (const GgufValue* pattern = metadata_.find(key("attention.sliding_window_pattern"));
+      pattern && Metadata::as_number(*pattern) != 0.0) {
+    return unsupported(key("attention.sliding_window_pattern") + " " + printed(*pattern));
+  }
   if (architecture_.has_window || config_.sliding_window == 0) return {};
   // Which layers have it, files of these architectures do not say.
   return unsupported(window + " " + std::to_string(config_.sliding_window));
+}
+
+// Every sixth layer has none, unless the file gives another interval or says it of each layer; their base is of older
+// files a matter of course.
+Status Reader::read_window_layers() {
+  if (config_.sliding_window == 0) return {};
+  const std::string pattern = key("attention.sliding_window_pattern");
+  const auto n = static_cast<size_t>(config_.n_layers);
+  std::vector<bool> slides(n);
+  const GgufValue* value = metadata_.find(pattern);
+  if (const GgufValue::Integers* list = value ? value->integers() : nullptr) {
+    if (list->size() != n) return metadata_.bad(pattern, "one number, or " + std::to_string(n));
+    for (size_t i = 0; i < n; ++i) slides[i] = (*list)[i] != 0;
+  } else {
+    QUIRE_ASSIGN(const int64_t interval, metadata_.integer(pattern, 1, Limits::kPositions, 6));
+    for (size_t i = 0; i < n; ++i) slides[i] = static_cast<int64_t>(i + 1) % interval != 0;
+  }
+  const auto n_sliding = static_cast<size_t>(std::count(slides.begin(), slides.end(), true));
+  if (n_sliding == 0) config_.sliding_window = 0;
+  QUIRE_ASSIGN(const double theta, metadata_.number(key("rope.freq_base_swa"), kMinTheta, kMaxTheta, 10000));
+  if (n_sliding > 0) config_.window_rope_theta = theta;
+  if (n_sliding > 0 && n_sliding < n) config_.window_layers = slides;
+  return {};
+}
+
+// Gemma's factors follow from its shape; of the largest, whose heads are smaller than its width says, attention's does.
+Status Reader::read_gemma() {
+  constexpr int kLayersOf27B = 62;
+  config_.activation = Activation::kGelu;
+  config_.sandwich_norms = true;
+  config_.norm_offset = 1;
+  config_.norm_offset_is_stored = true;
+  config_.embedding_multiplier = std::sqrt(static_cast<double>(config_.hidden_size));
+  if (config_.n_layers == kLayersOf27B) {
+    config_.attention_multiplier = 1 / std::sqrt(static_cast<double>(config_.hidden_size / config_.n_query_heads));
+  }
+  QUIRE_ASSIGN(const bool there, has_parts({"post_attention_norm.weight", "post_ffw_norm.weight"}));
+  if (there) return {};
+  return Status(Code::kBadFile, "tensors blk.LAYER.post_attention_norm.weight and post_ffw_norm.weight are missing");
 }
 
 Status Reader::read_rope() {
@@ -379,6 +428,11 @@ Status Reader::read_rope() {
     return unsupported(type_key + " " + json_excerpt(type) + "; supported are none, linear, yarn");
   }
   QUIRE_TRY(read_longrope());
+  if (config_.window_rope_theta > 0 && config_.window_layers.empty()) {  // all layers have the window
+    config_.rope_theta = std::exchange(config_.window_rope_theta, 0);
+    config_.rope_type = "default";
+    config_.rope_scaling.clear();
+  }
   if (!rope_tensors_.contains(kGgufRopeFreqs)) return {};
   if (!config_.rope_scaling.empty()) {
     return unsupported(std::string("tensor ") + kGgufRopeFreqs + " beside " + type_key + " " + config_.rope_type);

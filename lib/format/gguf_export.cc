@@ -1,5 +1,6 @@
 #include "lib/format/gguf_export.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +18,7 @@ constexpr struct {
 } kArchitectures[] = {{"LlamaForCausalLM", "llama"},     {"MistralForCausalLM", "llama"},
                       {"Qwen2ForCausalLM", "qwen2"},     {"Qwen3ForCausalLM", "qwen3"},
                       {"SmolLM3ForCausalLM", "smollm3"}, {"Phi3ForCausalLM", "phi3"},
-                      {"GraniteForCausalLM", "granite"}};
+                      {"GraniteForCausalLM", "granite"}, {"Gemma3ForCausalLM", "gemma3"}};
 
 // An argument of config.rope_scaling, such as 4 of "yarn(factor=4, original=4096)"; absent: `otherwise`.
 double scaling_argument(const ModelConfig& config, const std::string& name, double otherwise) {
@@ -88,10 +89,41 @@ Status check_nope_layers(const ModelConfig& config) {
   return {};
 }
 
+// What readers take for granted of an interval of 6 and a base of 10000 is left out, as in llama.cpp's own files.
+Status add_window_layers(const ModelConfig& config, const std::string& prefix, GgufWriter& writer) {
+  if (gguf_architecture(config) != "gemma3") return {};
+  const std::vector<bool>& slides = config.window_layers;
+  const double usual = config.n_layers == 62 ? std::sqrt(static_cast<double>(config.n_query_heads) / config.hidden_size)
+                                             : 1 / std::sqrt(static_cast<double>(config.head_dim));
+  if (std::fabs(config.attention_scale() / usual - 1) > 1e-6) {
+    return Status(Code::kUnsupported, "GGUF has no key for the scale of attention of a gemma3 model; expected " +
+                                          std::to_string(usual) + " but it is " +
+                                          std::to_string(config.attention_scale()));
+  }
+  if (slides.empty()) {
+    if (config.sliding_window == 0) return {};
+    return Status(Code::kUnsupported, "GGUF has no key for a window of all layers of a gemma3 model");
+  }
+  const auto interval = std::find(slides.begin(), slides.end(), false) - slides.begin() + 1;
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    if (config.is_window_layer(layer) == ((layer + 1) % interval != 0)) continue;
+    return Status(Code::kUnsupported, "GGUF has no key for which layers have a window: expected every " +
+                                          std::to_string(interval) + "th not to, but layer " + std::to_string(layer) +
+                                          (config.is_window_layer(layer) ? " has one" : " has none"));
+  }
+  if (interval != 6) writer.add(prefix + "attention.sliding_window_pattern", static_cast<uint32_t>(interval));
+  if (config.window_rope_theta != 10000) {
+    writer.add(prefix + "rope.freq_base_swa", static_cast<float>(config.window_rope_theta));
+  }
+  return {};
+}
+
 // Files of the other architectures cannot say which layers have a window: they are refused when they are loaded.
 Status check_window(const ModelConfig& config) {
   const std::string architecture = gguf_architecture(config);
-  if (config.sliding_window == 0 || architecture == "llama" || architecture == "phi3") return {};
+  if (config.sliding_window == 0 || architecture == "llama" || architecture == "phi3" || architecture == "gemma3") {
+    return {};
+  }
   return Status(Code::kUnsupported, "GGUF has no key for which layers of a " + architecture +
                                         " model have a sliding window; this one's is of " +
                                         std::to_string(config.sliding_window) + " tokens");
@@ -129,6 +161,7 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
   if (config.sliding_window > 0) add("attention.sliding_window", config.sliding_window);
   writer.add(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
   add_multipliers(config, prefix, writer);
+  QUIRE_TRY(add_window_layers(config, prefix, writer));
   writer.add(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
   return add_rope_scaling(config, prefix, writer);
 }

@@ -28,6 +28,12 @@ constexpr struct {
     {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+// The norms of layers that have some behind attention and the MLP too; the others' only one there is ffn_norm.
+constexpr struct {
+  std::string_view gguf, hugging_face;
+} kSandwichNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                      {"ffn_norm", "pre_feedforward_layernorm"},
+                      {"post_ffw_norm", "post_feedforward_layernorm"}};
 // Of architectures whose gate and up projections are one tensor; GGUF calls it as others call their up projection.
 constexpr std::string_view kFusedUp = "ffn_up", kFusedGateUp = "mlp.gate_up_proj";
 
@@ -162,12 +168,17 @@ Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_
   return values;
 }
 
-std::string hugging_face_name(std::string_view gguf_name, bool fused_projections) {
+std::string hugging_face_name(std::string_view gguf_name, bool fused_projections, bool sandwich_norms) {
   for (const auto& [gguf, hugging_face] : kNames) {
     if (gguf_name == gguf) return std::string(hugging_face);
   }
   return rename_layer_tensor(gguf_name, kGgufPrefix, kHuggingFacePrefix, [&](std::string_view name) {
     if (fused_projections && name == kFusedUp) return kFusedGateUp;
+    if (sandwich_norms) {
+      for (const auto& [gguf, hugging_face] : kSandwichNames) {
+        if (name == gguf) return hugging_face;
+      }
+    }
     for (const auto& [gguf, hugging_face] : kLayerNames) {
       if (name == gguf) return hugging_face;
     }
@@ -175,12 +186,17 @@ std::string hugging_face_name(std::string_view gguf_name, bool fused_projections
   });
 }
 
-std::string gguf_name(std::string_view hugging_face_name) {
+std::string gguf_name(std::string_view hugging_face_name, bool sandwich_norms) {
   for (const auto& [gguf, hugging_face] : kNames) {
     if (hugging_face_name == hugging_face) return std::string(gguf);
   }
-  return rename_layer_tensor(hugging_face_name, kHuggingFacePrefix, kGgufPrefix, [](std::string_view name) {
+  return rename_layer_tensor(hugging_face_name, kHuggingFacePrefix, kGgufPrefix, [&](std::string_view name) {
     if (name == kFusedGateUp) return kFusedUp;
+    if (sandwich_norms) {
+      for (const auto& [gguf, hugging_face] : kSandwichNames) {
+        if (name == hugging_face) return gguf;
+      }
+    }
     for (const auto& [gguf, hugging_face] : kLayerNames) {
       if (name == hugging_face) return gguf;
     }
@@ -206,7 +222,7 @@ Result<std::unique_ptr<TensorFiles>> gguf_tensor_files(GgufModel model, const Mo
   std::vector<TensorMap> tensors(model.files.size());
   for (const auto& [gguf_name, tensor] : model.header.tensors) {
     TensorInfo info = info_of(tensor);
-    std::string known = hugging_face_name(gguf_name, config.fused_projections);
+    std::string known = hugging_face_name(gguf_name, config.fused_projections, config.sandwich_norms);
     if (interleaved && is_rotated_projection(known)) info.interleaved_rows = config.head_dim;
     if (!tensors[tensor.file].emplace(std::move(known), std::move(info)).second) {
       return Status(Code::kBadFile,

@@ -31,9 +31,10 @@ Result<GgufModel> open_gguf(const std::string& path, const CancelToken* cancel =
 // kUnsupported (its type), kBadFile (too many elements).
 Result<std::vector<float>> read_gguf_values(const GgufModel& model, std::string_view name);
 
-// What a Hugging Face checkpoint calls a tensor of GGUF; tensors that it does not have keep their name.
-std::string hugging_face_name(std::string_view gguf_name, bool fused_projections = false);
-std::string gguf_name(std::string_view hugging_face_name);
+// What a Hugging Face checkpoint calls a tensor of GGUF; tensors that it does not have keep their name. The names of
+// some depend on ModelConfig::fused_projections and sandwich_norms.
+std::string hugging_face_name(std::string_view gguf_name, bool fused_projections = false, bool sandwich_norms = false);
+std::string gguf_name(std::string_view hugging_face_name, bool sandwich_norms = false);
 
 // True if files of this architecture have the rows of Q and K interleaved (TensorInfo::interleaved_rows): their
 // converters store them for a rotation of neighbouring elements.

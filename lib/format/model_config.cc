@@ -1,6 +1,7 @@
 #include "lib/format/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -20,8 +21,9 @@ Status unsupported(const JsonReader& reader, const std::string& what) {
 
 // What the architectures differ in, and their defaults of absent keys, as in transformers.
 struct Family {
-  enum class Window { kNever, kAlways, kOnRequest };  // on request: use_sliding_window
-  enum class Biases { kNever, kByConfig, kQkv };      // of attention
+  // On request: use_sliding_window. By pattern: every sliding_window_pattern-th layer is without.
+  enum class Window { kNever, kAlways, kOnRequest, kByPattern };
+  enum class Biases { kNever, kByConfig, kQkv };  // of attention
 
   std::string_view architecture;
   std::string_view model_type;
@@ -40,6 +42,7 @@ struct Family {
   bool fused_projections = false;
   bool partial_rotary = false;  // partial_rotary_factor
   bool has_multipliers = false;
+  bool is_gemma = false;
 };
 
 constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
@@ -91,7 +94,19 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
                                  .max_positions = 2048,
                                  .attention_biases = Family::Biases::kByConfig,
                                  .mlp_biases = true,
-                                 .has_multipliers = true}};
+                                 .has_multipliers = true},
+                                {.architecture = "Gemma3ForCausalLM",
+                                 .model_type = "gemma3_text",
+                                 .max_positions = 131072,
+                                 .n_kv_heads = 4,
+                                 .head_dim = 256,
+                                 .rope_theta = 1000000,
+                                 .window = Family::Window::kByPattern,
+                                 .sliding_window = 4096,
+                                 .attention_biases = Family::Biases::kByConfig,
+                                 .tied = true,
+                                 .qk_norm = true,
+                                 .is_gemma = true}};
 
 std::string family_names() {
   std::string names;
@@ -115,7 +130,7 @@ Result<const Family*> read_family(const JsonReader& reader) {
 }
 
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
-Status refuse_other_computations(const JsonReader& reader) {
+Status refuse_other_computations(const JsonReader& reader, const Family& family) {
   const auto is_false = [](const Json& value) { return value.boolean() == false; };
   const auto is_nothing = [](const Json&) { return false; };
   const std::pair<const char*, bool (*)(const Json&)> neutral[] = {
@@ -128,13 +143,19 @@ Status refuse_other_computations(const JsonReader& reader) {
       {"is_encoder_decoder", is_false},
       {"add_cross_attention", is_false},
       {"use_mrope", is_false},
+      {"use_bidirectional_attention", is_false},
   };
   for (const auto& [key, is_neutral] : neutral) {
     const Json* value = reader.find(key);
     if (value && !is_neutral(*value)) return unsupported(reader, std::string(key) + " " + json_excerpt(*value));
   }
-  QUIRE_ASSIGN(const std::string activation, reader.string("hidden_act", "silu"));
-  if (activation != "silu") return unsupported(reader, "hidden_act " + activation + "; only silu is supported");
+  const std::string known = family.is_gemma ? "gelu_pytorch_tanh" : "silu";
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    QUIRE_ASSIGN(const std::string activation, reader.string(key, known));
+    if (activation != known) {
+      return unsupported(reader, std::string(key) + " " + activation + "; only " + known + " is supported");
+    }
+  }
   return {};
 }
 
@@ -223,6 +244,19 @@ Status read_multipliers(const JsonReader& reader, ModelConfig& config) {
   return {};
 }
 
+// Norms of 1 + w, in front of and behind attention and the MLP; embeddings as large as those of a model that shares
+// them with its head must be.
+Status read_gemma(const JsonReader& reader, ModelConfig& config) {
+  config.activation = Activation::kGelu;
+  config.sandwich_norms = true;
+  config.norm_offset = 1;
+  config.embedding_multiplier = std::sqrt(static_cast<double>(config.hidden_size));
+  QUIRE_ASSIGN(const double scalar, reader.number("query_pre_attn_scalar", ModelLimits::kLeastMultiplier,
+                                                  ModelLimits::kMostMultiplier, 256));
+  config.attention_multiplier = 1 / std::sqrt(scalar);
+  return {};
+}
+
 // no_rope_layers has a number for each layer, 0 where queries and keys are not rotated; without it every
 // no_rope_layer_interval-th layer is such a one.
 Status read_nope_layers(const JsonReader& reader, ModelConfig& config) {
@@ -244,7 +278,8 @@ Status read_nope_layers(const JsonReader& reader, ModelConfig& config) {
 }
 
 // Of each layer, whether it has the sliding window of `size` that the file speaks of.
-Result<std::vector<bool>> read_window_layers(const JsonReader& reader, const ModelConfig& config, int64_t size) {
+Result<std::vector<bool>> read_window_layers(const JsonReader& reader, const Family& family, const ModelConfig& config,
+                                             int64_t size) {
   const auto n = static_cast<size_t>(config.n_layers);
   std::vector<bool> slides(n);
   if (const Json* types = reader.find("layer_types")) {
@@ -262,6 +297,11 @@ Result<std::vector<bool>> read_window_layers(const JsonReader& reader, const Mod
   }
   if (size == 0) return slides;
   if (!config.nope_layers.empty()) return config.nope_layers;
+  if (family.window == Family::Window::kByPattern) {
+    QUIRE_ASSIGN(const int64_t interval, reader.integer("sliding_window_pattern", 1, kMaxPositions, 6));
+    for (size_t i = 0; i < n; ++i) slides[i] = static_cast<int64_t>(i + 1) % interval != 0;
+    return slides;
+  }
   QUIRE_ASSIGN(const int64_t first, reader.integer("max_window_layers", 0, kMaxPositions, 28));
   for (size_t i = 0; i < n; ++i) slides[i] = static_cast<int64_t>(i) >= first;
   return slides;
@@ -274,7 +314,7 @@ Status read_window(const Json& document, const JsonReader& reader, const Family&
   if (given && family.window == Family::Window::kNever) {
     return unsupported(reader, std::string(kKey) + " " + json_excerpt(*value));
   }
-  bool wanted = family.window == Family::Window::kAlways;
+  bool wanted = family.window == Family::Window::kAlways || family.window == Family::Window::kByPattern;
   if (family.window == Family::Window::kOnRequest) {
     QUIRE_ASSIGN(wanted, reader.boolean("use_sliding_window", false));
   }
@@ -282,11 +322,37 @@ Status read_window(const Json& document, const JsonReader& reader, const Family&
   if (wanted && given) {
     QUIRE_ASSIGN(size, reader.integer(kKey, 1, kMaxPositions));
   }
-  const bool by_layer = family.window == Family::Window::kOnRequest;
-  QUIRE_ASSIGN(const std::vector<bool> slides, read_window_layers(reader, config, by_layer ? size : 0));
+  const bool by_layer = family.window == Family::Window::kOnRequest || family.window == Family::Window::kByPattern;
+  QUIRE_ASSIGN(const std::vector<bool> slides, read_window_layers(reader, family, config, by_layer ? size : 0));
   const auto n_sliding = std::count(slides.begin(), slides.end(), true);
   if (n_sliding > 0 && n_sliding < config.n_layers) config.window_layers = slides;
   config.sliding_window = by_layer && n_sliding == 0 ? 0 : size;
+  return {};
+}
+
+// Needs to know which layers have a window.
+Status read_rope(const JsonReader& reader, const Family& family, ModelConfig& config) {
+  RopeSettings rope;
+  if (family.is_gemma) {
+    constexpr double kWindowTheta = 10000;
+    QUIRE_ASSIGN(LayerRopeSettings by_layer,
+                 read_layer_rope_settings(reader, config.max_position_embeddings, config.rotary_dim, family.rope_theta,
+                                          kWindowTheta));
+    rope = std::move(by_layer.full);
+    if (!config.window_layers.empty()) config.window_rope_theta = by_layer.window_theta;
+    if (config.window_layers.empty() && config.sliding_window > 0) {  // all have it
+      rope = RopeSettings();
+      rope.theta = by_layer.window_theta;
+    }
+  } else {
+    QUIRE_ASSIGN(rope,
+                 read_rope_settings(reader, config.max_position_embeddings, config.rotary_dim, family.rope_theta));
+  }
+  config.rope_theta = rope.theta;
+  config.rope_type = rope.type;
+  config.rope_scaling = rope.term;
+  config.longrope = std::move(rope.longrope);
+  config.rope_original = rope.original;
   return {};
 }
 
@@ -310,23 +376,18 @@ Result<ModelConfig> parse_named_config(const std::string& json, const std::strin
   ModelConfig config;
   QUIRE_ASSIGN(const Family* const family, read_family(reader));
   config.architecture = family->architecture;
-  QUIRE_TRY(refuse_other_computations(reader));
+  QUIRE_TRY(refuse_other_computations(reader, *family));
   QUIRE_TRY(read_shape(reader, *family, config));
   QUIRE_TRY(read_flags(reader, *family, config));
   if (family->has_multipliers) QUIRE_TRY(read_multipliers(reader, config));
+  if (family->is_gemma) QUIRE_TRY(read_gemma(reader, config));
   if (family->has_nope_layers) QUIRE_TRY(read_nope_layers(reader, config));
   QUIRE_TRY(read_window(document, reader, *family, config));
   QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
   QUIRE_ASSIGN(config.beacon, read_beacon_settings(document, reader));
   QUIRE_ASSIGN(config.max_position_embeddings,
                reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
-  QUIRE_ASSIGN(RopeSettings rope,
-               read_rope_settings(reader, config.max_position_embeddings, config.rotary_dim, family->rope_theta));
-  config.rope_theta = rope.theta;
-  config.rope_type = rope.type;
-  config.rope_scaling = rope.term;
-  config.longrope = std::move(rope.longrope);
-  config.rope_original = rope.original;
+  QUIRE_TRY(read_rope(reader, *family, config));
   QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
   if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
   QUIRE_TRY(read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids));

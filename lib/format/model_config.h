@@ -42,12 +42,13 @@ struct ModelConfig {
   int intermediate_size = 0;
   int vocab_size = 0;
   float rms_norm_eps = 1e-6f;
-  // Factors that Granite gives: of the embeddings, of what a block adds to the hidden states, of the attention logits
-  // (0: 1 / sqrt(head_dim)), and that which divides the logits of the vocabulary.
+  // Factors that Granite and Gemma give: of the embeddings, of what a block adds to the hidden states, of the attention
+  // logits (0: 1 / sqrt(head_dim)), and that which divides the logits of the vocabulary.
   double embedding_multiplier = 1;
   double residual_multiplier = 1;
   double attention_multiplier = 0;
   double logits_scaling = 1;
+  Activation activation = Activation::kSilu;  // of the MLP's gate
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool o_bias = false;
@@ -55,6 +56,11 @@ struct ModelConfig {
   // One tensor has the projections of q, k and v (qkv_proj), another those of gate and up (gate_up_proj).
   bool fused_projections = false;
   bool qk_norm = false;  // each head's query and key are normalised (RMS) before they are rotated
+  // What attention and the MLP give is normalised too, before it is added to the hidden states.
+  bool sandwich_norms = false;
+  // Norms multiply by this and the weight (Gemma: 1 + w). In the model's own files it may be added already (GGUF).
+  float norm_offset = 0;
+  bool norm_offset_is_stored = false;
   // Of each layer: queries and keys are not rotated, so that distances mean nothing there (NoPE); empty: of none.
   std::vector<bool> nope_layers;
   int64_t max_position_embeddings = 2048;
@@ -70,6 +76,8 @@ struct ModelConfig {
   BeaconSettings beacon;
   int64_t sliding_window = 0;       // query i sees key j only if i - j is less; 0: no window
   std::vector<bool> window_layers;  // where only some layers have it: of each, whether it has
+  // RoPE's base in these layers, which then have no scaling; 0: they are rotated as the others are.
+  double window_rope_theta = 0;
   std::string architecture;
   std::vector<int32_t> bos_token_ids;  // at most one
   std::vector<int32_t> eos_token_ids;
@@ -94,7 +102,9 @@ struct ModelConfig {
 // MistralForCausalLM, with a sliding window unless the file says null; Qwen2ForCausalLM, with biases of q, k and v;
 // Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate;
 // Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
-// rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits. Every number is checked for
+// rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits; Gemma3ForCausalLM, with norms
+// in front of and behind each block, GELU, and layers of which most have a sliding window and a RoPE base of their own.
+// Every number is checked for
 // type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
 // n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);

@@ -263,4 +263,32 @@ Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_po
   return rope;
 }
 
+Result<LayerRopeSettings> read_layer_rope_settings(const JsonReader& config, int64_t max_position_embeddings,
+                                                   int rotary_dim, double default_theta, double default_window_theta) {
+  constexpr const char *kParameters = "rope_parameters", *kFull = "full_attention", *kWindow = "sliding_attention";
+  LayerRopeSettings rope;
+  const Json* parameters = config.find(kParameters);
+  const bool by_kind = parameters && parameters->object() && (parameters->find(kFull) || parameters->find(kWindow));
+  QUIRE_ASSIGN(rope.window_theta, config.number("rope_local_base_freq", kMinTheta, kMaxTheta, default_window_theta));
+  if (!by_kind) {
+    QUIRE_ASSIGN(rope.full, read_rope_settings(config, max_position_embeddings, rotary_dim, default_theta));
+    return rope;
+  }
+  const JsonReader reader(*parameters, config.what() + ": " + kParameters);
+  for (const auto& [name, value] : *parameters->object()) {
+    if (name == kFull || name == kWindow) continue;
+    return Status(Code::kUnsupported, reader.what() + ": " + name + " beside the settings of kinds of layers");
+  }
+  QUIRE_ASSIGN(rope.full, read_settings(reader, kFull, max_position_embeddings, rotary_dim));
+  if (rope.full.theta == kAbsent) {
+    QUIRE_ASSIGN(rope.full.theta, config.number("rope_theta", kMinTheta, kMaxTheta, default_theta));
+  }
+  QUIRE_ASSIGN(const RopeSettings window, read_settings(reader, kWindow, max_position_embeddings, rotary_dim));
+  if (window.type != "default") {
+    return Status(Code::kUnsupported, reader.what() + ": RoPE type " + window.type + " of " + kWindow);
+  }
+  if (window.theta != kAbsent) rope.window_theta = window.theta;
+  return rope;
+}
+
 }  // namespace quire

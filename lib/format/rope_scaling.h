@@ -46,4 +46,15 @@ Result<int> read_rotary_dim(const JsonReader& config, int head_dim, bool partial
 Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_position_embeddings, int rotary_dim,
                                         double default_theta = RopeSettings().theta);
 
+// Of models whose layers with a sliding window have a base of their own, and no scaling.
+struct LayerRopeSettings {
+  RopeSettings full;  // of the other layers
+  double window_theta = 10000;
+};
+
+// rope_parameters then has an object for each kind of layer; older files have rope_local_base_freq beside what the
+// others are given. The defaults are those of the bases. Errors as above; kUnsupported for a window with a scaling.
+Result<LayerRopeSettings> read_layer_rope_settings(const JsonReader& config, int64_t max_position_embeddings,
+                                                   int rotary_dim, double default_theta, double default_window_theta);
+
 }  // namespace quire

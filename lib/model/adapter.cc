@@ -8,39 +8,17 @@
 #include "lib/model/weight_layout.h"
 
 namespace quire {
-namespace {
-
-// Calls use(weight) for each tensor of the model that the adapter replaces.
-template <typename Use>
-void for_replaced(const Adapter& adapter, const Use& use) {
-  if (adapter.embedding) use(kEmbeddingWeight);
-  if (adapter.lm_head) use(kHeadWeight);
-  if (adapter.final_norm) use(std::string("model.norm.weight"));
-  for (size_t i = 0; i < adapter.layers.size(); ++i) {
-    const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    constexpr const char* kNames[kLayerNorms] = {"input_layernorm", "self_attn.q_norm", "self_attn.k_norm",
-                                                 "post_attention_layernorm"};
-    for (size_t norm = 0; norm < std::size(kNames); ++norm) {
-      if (adapter.layers[i].norms[norm]) use(prefix + kNames[norm] + ".weight");
-    }
-  }
-}
-
-}  // namespace
-
 Result<AdapterList> AdapterList::make(std::vector<Entry> entries) {
   std::map<std::string, size_t> replaced;
-  Status status;
   for (size_t i = 0; i < entries.size(); ++i) {
-    for_replaced(*entries[i].adapter, [&](const std::string& weight) {
+    for (const std::string& weight : entries[i].adapter->replaced) {
       const auto [first, is_new] = replaced.emplace(weight, i);
-      if (is_new || !status.ok()) return;
-      status = Status(Code::kInvalidArgument, "adapters[" + std::to_string(first->second) + "] and adapters[" +
-                                                  std::to_string(i) + "] both replace " + weight +
-                                                  "; at most one of a session's adapters may");
-    });
+      if (is_new) continue;
+      return Status(Code::kInvalidArgument, "adapters[" + std::to_string(first->second) + "] and adapters[" +
+                                                std::to_string(i) + "] both replace " + weight +
+                                                "; at most one of a session's adapters may");
+    }
   }
-  if (!status.ok()) return status;
   AdapterList list;
   list.entries_ = std::move(entries);
   return list;
@@ -143,8 +121,9 @@ Status AdapterLoader::load_norm(const WeightParts& layout, std::unique_ptr<Buffe
   if (!tensor) return {};
   std::vector<float> values;
   QUIRE_TRY(pieces_.read_values(source(*tensor), std::array{layout.rows()}, values));
-  layout.apply_scale(values);
+  layout.finish(values, false);
   QUIRE_ASSIGN(norm, pieces_.load_buffer(std::move(values)));
+  adapter_->replaced.push_back(layout.parts[0].name);
   adapter_->replaces_norms = true;
   count(norm->size(), layout.rows());
   advance(*tensor);
@@ -186,6 +165,7 @@ Status AdapterLoader::load_embedding() {
   QUIRE_ASSIGN(const std::string* const tensor, replacement(kEmbeddingWeight));
   if (tensor) {
     QUIRE_ASSIGN(adapter_->embedding, pieces_.load_table(source(*tensor), vocab, hidden, {}));
+    adapter_->replaced.emplace_back(kEmbeddingWeight);
     count(adapter_->embedding->bytes, vocab * hidden);
     advance(*tensor);
   }
@@ -194,7 +174,10 @@ Status AdapterLoader::load_embedding() {
 
 Status AdapterLoader::load_head() {
   QUIRE_ASSIGN(const std::string* const tensor, replacement(kHeadWeight));
-  if (tensor) QUIRE_TRY(load_matrix(*tensor, config_.vocab_size, config_.hidden_size, adapter_->lm_head));
+  if (tensor) {
+    QUIRE_TRY(load_matrix(*tensor, config_.vocab_size, config_.hidden_size, adapter_->lm_head));
+    adapter_->replaced.emplace_back(kHeadWeight);
+  }
   QUIRE_TRY(load_low_rank(kHeadWeight, adapter_->head_change));
   return load_norm(weight_layout(config_).final_norm, adapter_->final_norm);
 }
@@ -214,10 +197,8 @@ Status AdapterLoader::load_layer(int layer) {
       QUIRE_TRY(load_low_rank(part.name, target.projections[projection++], part.order));
     }
   }
-  size_t norm = 0;  // in the order of LayerNorm
-  for (const WeightParts* weight : {&layout.attention_norm, &layout.q_norm, &layout.k_norm, &layout.mlp_norm}) {
-    QUIRE_TRY(load_norm(*weight, target.norms[norm++]));
-  }
+  const auto norms = layout.norms();
+  for (size_t norm = 0; norm < norms.size(); ++norm) QUIRE_TRY(load_norm(*norms[norm], target.norms[norm]));
   return {};
 }
 

@@ -13,18 +13,14 @@
 #include "lib/backend/backend.h"
 #include "lib/model/adapter_files.h"
 #include "lib/model/piece_loader.h"
+#include "lib/model/weight_layout.h"
 
 namespace quire {
 
 struct LlamaWeights;
-struct WeightParts;
 
 enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
 constexpr int kProjections = 7;
-
-// Of a layer; those of queries and keys are of each head.
-enum class LayerNorm { kAttention, kQuery, kKey, kMlp };
-constexpr int kLayerNorms = 4;
 
 struct LowRank {
   std::unique_ptr<Matrix> a;  // [rank, in]; null for the embedding, whose A is looked up
@@ -47,8 +43,9 @@ struct Adapter {
   std::unique_ptr<Buffer> final_norm;
   std::unique_ptr<Matrix> lm_head;
 
-  std::string identity;    // of the files' content
-  std::string base_model;  // metadata
+  std::vector<std::string> replaced;  // the names of the model's tensors in whose place others stand
+  std::string identity;               // of the files' content
+  std::string base_model;             // metadata
   int64_t max_rank = 0;
   int64_t n_tensors = 0;
   int64_t n_parameters = 0;

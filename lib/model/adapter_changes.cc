@@ -57,9 +57,7 @@ Weights list_weights(const ModelConfig& model) {
     for (const WeightParts* matrix : {&l.qkv, &l.o, &l.gate_up, &l.down}) {
       add(*matrix, {.low_rank = true, .layer = layer});
     }
-    for (const WeightParts* norm : {&l.attention_norm, &l.q_norm, &l.k_norm, &l.mlp_norm}) {
-      add(*norm, {.replaceable = true, .layer = layer});
-    }
+    for (const WeightParts* norm : l.norms()) add(*norm, {.replaceable = true, .layer = layer});
   }
   const WeightLayout layout = weight_layout(model);
   add(layout.embedding, {.low_rank = true, .replaceable = true});

@@ -64,6 +64,14 @@ NormArgs ForwardPass::norm_args(std::span<const Sequence> sequences, int layer, 
   return {hidden_, norm_runs(sequences, layer, norm, own), config_.hidden_norm_eps(), config_.hidden_size, normed_};
 }
 
+// Adds the norm of what a block gave to hidden_; nothing where the model has no such norms.
+NormArgs ForwardPass::block_norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm,
+                                      const std::unique_ptr<Buffer>& own, Rows block) {
+  if (!own) return {};
+  return {block,      norm_runs(sequences, layer, norm, *own), config_.hidden_norm_eps(), config_.hidden_size, hidden_,
+          Write::kAdd};
+}
+
 // A product over the tokens' rows, to be given its operands, with what the sequences' adapters add to it. The terms are
 // kept in `terms`.
 LinearArgs ForwardPass::linear_args(std::span<const Sequence> sequences, int layer,

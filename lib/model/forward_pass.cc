@@ -40,8 +40,9 @@ std::vector<int64_t> consecutive(int64_t begin, int64_t end) {
 std::array<int64_t, 3> ForwardPass::widths(const ModelConfig& config) {
   const int64_t heads = int64_t{config.n_query_heads} * config.head_dim;
   const int64_t kv = int64_t{config.n_kv_heads} * config.head_dim;
+  const int64_t block = config.sandwich_norms ? config.hidden_size : 0;  // what attention gives, before its norm
   return {config.hidden_size, std::max<int64_t>(config.hidden_size, heads),
-          std::max<int64_t>(heads + 2 * kv, 2 * int64_t{config.intermediate_size})};
+          std::max({heads + 2 * kv, 2 * int64_t{config.intermediate_size}, block})};
 }
 
 size_t ForwardPass::activation_bytes(const Backend& backend, const ModelConfig& config, int64_t n) {
@@ -151,14 +152,16 @@ Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, Layer
   for (const auto* all : {&texts_, &beacons_}) {
     for (const SequenceRows& rows : *all) {
       const Strategy& strategy = *rows.sequence->strategy;
+      const bool windowed = kind.windowed && strategy.window_layers();
+      const RopeTable& rotation = windowed ? strategy.window_layers()->rope() : strategy.rope();
       sequences.push_back({.plan = plan_of(rows, kind),
                            .n = rows.n,
                            .first_key = rows.first_key,
-                           .rope = (kind.rotates ? rows.sequence->ropes->strategy : rows.sequence->ropes->nope).get(),
+                           .rope = rows.sequence->ropes->of(kind.rotates, kind.windowed),
                            .stored_div = strategy.stored_div(),
                            .old = old_text(rows),
                            .geometry = rows.kv().geometry(),
-                           .scale = model_.logit_scale(kind.rotates ? strategy.rope().attention_factor : 1)});
+                           .scale = model_.logit_scale(kind.rotates ? rotation.attention_factor : 1)});
     }
   }
   return backend_.prepare_step(exec, config_.n_query_heads, sequences);
@@ -263,6 +266,12 @@ StoreKvArgs ForwardPass::store_args(const SequenceRows& rows, int layer) const {
           .records = rows.kv().layer(layer, rows.kind)};
 }
 
+// What a block gives is added to the hidden states, or stands in `between` until its norm has been added instead.
+void ForwardPass::write_block(LinearArgs& block, Rows between) const {
+  block.write = config_.sandwich_norms ? Write::kSet : Write::kAdd;
+  block.y = config_.sandwich_norms ? between : hidden_;
+}
+
 Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t d = config_.head_dim;
@@ -307,14 +316,19 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
   output.x = normed_;
   output.matrix = w.o.get();
   output.bias = w.o_bias.get();
-  output.write = Write::kAdd;
-  output.y = hidden_;
+  write_block(output, wide_);
   QUIRE_TRY(backend_.linear(exec, output));
+  QUIRE_TRY(backend_.norm(
+      exec, block_norm_args(sequences, layer, LayerNorm::kAttentionOutput, w.attention_output_norm, wide_)));
 
   const ProjectionColumn gate_up[] = {{Projection::kGate, 0}, {Projection::kUp, config_.intermediate_size}};
   const ProjectionColumn down[] = {{Projection::kDown}};
-  MlpArgs mlp{norm_args(sequences, layer, LayerNorm::kMlp, *w.mlp_norm), linear_args(sequences, layer, gate_up, terms_),
-              config_.intermediate_size, linear_args(sequences, layer, down, down_terms_)};
+  MlpArgs mlp{norm_args(sequences, layer, LayerNorm::kMlp, *w.mlp_norm),
+              linear_args(sequences, layer, gate_up, terms_),
+              config_.intermediate_size,
+              linear_args(sequences, layer, down, down_terms_),
+              block_norm_args(sequences, layer, LayerNorm::kMlpOutput, w.mlp_output_norm, normed_),
+              config_.activation};
   mlp.gate_up.x = normed_;
   mlp.gate_up.matrix = w.gate_up.get();
   mlp.gate_up.bias = w.gate_up_bias.get();
@@ -322,8 +336,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
   mlp.down.x = wide_;
   mlp.down.matrix = w.down.get();
   mlp.down.bias = w.down_bias.get();
-  mlp.down.write = Write::kAdd;
-  mlp.down.y = hidden_;
+  write_block(mlp.down, normed_);
   QUIRE_TRY(backend_.mlp(exec, mlp));
   return finish_beacons(exec, layer);
 }

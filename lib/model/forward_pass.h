@@ -136,6 +136,7 @@ class ForwardPass {
   std::pair<HeadNormArgs, HeadNormArgs> head_norm_args(Rows projected) const;
   UnrotatedScaleArgs query_scale_args(std::span<const Sequence> sequences, int layer);
   Status embed(Exec exec, std::span<const Sequence> sequences);
+  void write_block(LinearArgs& block, Rows between) const;
   Status run_layer(Exec exec, std::span<const Sequence> sequences, int layer);
   // A buffer of at least so many bytes, contents undefined. What may still work on a smaller one is waited for.
   Status require(std::unique_ptr<Buffer>& buffer, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
@@ -189,6 +190,8 @@ class ForwardPass {
   std::span<const NormArgs::Run> norm_runs(std::span<const Sequence> sequences, int layer, LayerNorm norm,
                                            const Buffer& own);
   NormArgs norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm, const Buffer& own);
+  NormArgs block_norm_args(std::span<const Sequence> sequences, int layer, LayerNorm norm,
+                           const std::unique_ptr<Buffer>& own, Rows block);
   LinearArgs linear_args(std::span<const Sequence> sequences, int layer, std::span<const ProjectionColumn> columns,
                          std::vector<LinearArgs::LowRankTerm>& terms);
   static void add_term(const LowRank& change, double scale, int64_t first_row, int64_t n, int64_t column,
@@ -219,7 +222,7 @@ class ForwardPass {
   std::unique_ptr<Buffer> state_;                            // running attention results between windows of chunks
   std::unique_ptr<Buffer> low_rank_;                         // rows of x A^T
   int64_t scratch_rows_ = 0;
-  Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate)]
+  Rows hidden_, normed_, wide_;  // [n][hidden], [n][max(hidden, H d)], [n][max((H + 2 Hkv) d, 2 intermediate, hidden)]
 
   // Of the pass that runs.
   std::vector<SequenceRows> texts_, beacons_;

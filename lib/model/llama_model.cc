@@ -16,9 +16,19 @@ std::string LlamaModel::identity() const {
   return hash.hex();
 }
 
+int64_t Ropes::bytes() const {
+  size_t bytes = strategy->bytes;
+  if (window && window != strategy) bytes += window->bytes;
+  if (nope) bytes += nope->bytes;
+  return static_cast<int64_t>(bytes);
+}
+
 Result<Ropes> LlamaModel::create_ropes(const Strategy& strategy) const {
   Ropes ropes;
   QUIRE_ASSIGN(ropes.strategy, backend_.create_rope(strategy.rope(), strategy.kv_chunk()));
+  if (const Strategy* const windowed = strategy.window_layers()) {
+    QUIRE_ASSIGN(ropes.window, backend_.create_rope(windowed->rope(), strategy.kv_chunk()));
+  }
   if (config_.has_nope_layers()) {
     QUIRE_ASSIGN(ropes.nope, backend_.create_rope(no_rotation(config_.head_dim), strategy.kv_chunk()));
   }

@@ -17,9 +17,14 @@ namespace quire {
 // What the queries and keys of a session are rotated by; shared with sessions of equal frequencies and chunk.
 struct Ropes {
   std::shared_ptr<const Rope> strategy;  // by the strategy's frequencies
+  std::shared_ptr<const Rope> window;    // those of layers that alone have a window; null: there are none
   std::shared_ptr<const Rope> nope;      // not at all: of the model's layers without RoPE; null: it has none
 
-  int64_t bytes() const { return static_cast<int64_t>(strategy->bytes + (nope ? nope->bytes : 0)); }
+  // Of a layer: whether it rotates at all, and has a window that not all layers have.
+  const Rope* of(bool rotates, bool windowed) const {
+    return (!rotates ? nope : windowed && window ? window : strategy).get();
+  }
+  int64_t bytes() const;
 };
 
 // Shared by all sessions: any thread.

@@ -20,11 +20,13 @@ struct LayerWeights {
   std::unique_ptr<Buffer> k_norm;
   std::unique_ptr<Matrix> o;  // [hidden, H * d]
   std::unique_ptr<Buffer> o_bias;
+  std::unique_ptr<Buffer> attention_output_norm;  // or null
   std::unique_ptr<Buffer> mlp_norm;
   std::unique_ptr<Matrix> gate_up;  // [2 * intermediate, hidden]
   std::unique_ptr<Buffer> gate_up_bias;
   std::unique_ptr<Matrix> down;  // [hidden, intermediate]
   std::unique_ptr<Buffer> down_bias;
+  std::unique_ptr<Buffer> mlp_output_norm;  // or null
 };
 
 // What beacon tokens (Activation Beacon) have of their own; null where they share the layer's.

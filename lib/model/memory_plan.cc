@@ -58,13 +58,16 @@ Status count_beacon(const ModelConfig& config, const CheckpointFiles& files, Mat
     for (const WeightParts* matrix : l.matrices()) {
       if (!matrix->parts.empty()) QUIRE_TRY(matrices.add(*matrix));
     }
-    for (const WeightParts* vector : {&l.qkv_bias, &l.o_bias, &l.gate_up_bias, &l.down_bias}) {
-      plan.weight_bytes += vector->rows() * float_bytes;
-    }
+    for (const WeightParts* vector : l.biases()) plan.weight_bytes += vector->rows() * float_bytes;
   }
   QUIRE_TRY(matrix_parts(files, beacon_embedding_layout(config), 0, ElementType::kF32).status());
   plan.weight_bytes += config.hidden_size * float_bytes;
   return {};
+}
+
+// Sets of angles that the layers of a session rotate by.
+size_t n_ropes(const ModelConfig& config) {
+  return size_t{1} + (config.has_nope_layers() ? 1 : 0) + (config.window_rope_theta > 0 ? 1 : 0);
 }
 
 // Chunks of condensed entries after n tokens.
@@ -287,8 +290,7 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(ForwardPass::activation_bytes(backend, config, matrices.n_rows) +
                               backend.workspace_for(matrices.workspace_bytes, std::max(workspace(n), workspace(1))) +
-                              (config.has_nope_layers() ? 2 : 1) *
-                                  backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
+                              n_ropes(config) * backend.rope_bytes(config.head_dim, strategy.kv_chunk()));
 }
 
 Result<ModelConfig> read_config(const MemoryRequest& request, const Checkpoint& checkpoint) {

@@ -224,7 +224,7 @@ Status ModelLoader::Impl::load_vector(const WeightParts& layout, std::unique_ptr
     QUIRE_TRY(pieces_.read_values(source(part.name, part.name), std::array{part.rows}, values));
     count_tensor(part.name, part.name, part.rows);
   }
-  layout.apply_scale(values);
+  layout.finish(values, config_.norm_offset_is_stored);
   QUIRE_ASSIGN(vector, pieces_.load_buffer(std::move(values)));
   weights_.bytes += static_cast<int64_t>(vector->size());
   return {};
@@ -266,6 +266,10 @@ Status ModelLoader::Impl::load_layer(int layer) {
   QUIRE_TRY(load_matrix(layout.o, w.o));
   if (config_.qkv_bias) QUIRE_TRY(load_vector(layout.qkv_bias, w.qkv_bias));
   if (config_.o_bias) QUIRE_TRY(load_vector(layout.o_bias, w.o_bias));
+  if (config_.sandwich_norms) {
+    QUIRE_TRY(load_vector(layout.attention_output_norm, w.attention_output_norm));
+    QUIRE_TRY(load_vector(layout.mlp_output_norm, w.mlp_output_norm));
+  }
   QUIRE_TRY(load_vector(layout.mlp_norm, w.mlp_norm));
   QUIRE_TRY(load_matrix(layout.gate_up, w.gate_up));
   QUIRE_TRY(load_matrix(layout.down, w.down));

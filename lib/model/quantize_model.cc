@@ -75,6 +75,7 @@ struct Job {
   std::vector<int64_t> shape;
   ElementType type;
   bool interleave = false;  // rows of a head as GGUF has them; the checkpoint has them in order
+  float offset = 0;         // added to a vector's values
 };
 
 void add_matrices(const WeightParts& layout, ElementType type, std::vector<Job>& jobs) {
@@ -82,8 +83,11 @@ void add_matrices(const WeightParts& layout, ElementType type, std::vector<Job>&
     jobs.push_back({part.name, {part.rows, layout.k}, fitting(type, layout.k)});
 }
 
-void add_vectors(const WeightParts& layout, std::vector<Job>& jobs) {
-  for (const WeightPart& part : layout.parts) jobs.push_back({part.name, {part.rows}, ElementType::kF32});
+// GGUF has norms with their offset.
+void add_vectors(const WeightParts& layout, bool has_offset, std::vector<Job>& jobs) {
+  for (const WeightPart& part : layout.parts) {
+    jobs.push_back({part.name, {part.rows}, ElementType::kF32, false, has_offset ? 0 : layout.offset});
+  }
 }
 
 std::vector<Job> list_jobs(const ModelConfig& config, const Recipe& recipe, bool interleave) {
@@ -93,7 +97,7 @@ std::vector<Job> list_jobs(const ModelConfig& config, const Recipe& recipe, bool
   for (int layer = 0; layer < config.n_layers; ++layer) {
     const LayerLayout l = layer_layout(config, layer);
     const ElementType better = is_sensitive(layer, config.n_layers) ? recipe.better : recipe.type;
-    for (const WeightParts* vector : l.vectors()) add_vectors(*vector, jobs);
+    for (const WeightParts* vector : l.vectors()) add_vectors(*vector, config.norm_offset_is_stored, jobs);
     for (const WeightPart& part : l.qkv.parts) {
       const bool is_v = &part == &l.qkv.parts.back();  // or has V in it
       jobs.push_back({part.name, {part.rows, l.qkv.k}, fitting(is_v ? better : recipe.type, l.qkv.k)});
@@ -102,7 +106,7 @@ std::vector<Job> list_jobs(const ModelConfig& config, const Recipe& recipe, bool
     add_matrices(l.gate_up, recipe.type, jobs);
     add_matrices(l.down, better, jobs);
   }
-  add_vectors(layout.final_norm, jobs);
+  add_vectors(layout.final_norm, config.norm_offset_is_stored, jobs);
   if (!config.tie_word_embeddings) add_matrices(layout.lm_head, recipe.output, jobs);
   for (Job& job : jobs) job.interleave = interleave && is_rotated_projection(job.name);
   return jobs;
@@ -140,7 +144,7 @@ class Quantizer {
     for (const Job& job : jobs) {
       QUIRE_ASSIGN(const auto view, files_->view(job.name, job.shape));
       total_ += view.bytes;
-      writer.add_tensor(gguf_name(job.name), job.shape, job.type);
+      writer.add_tensor(gguf_name(job.name, config.sandwich_norms), job.shape, job.type);
     }
     for (const auto& [name, values] : rope_tensors) {
       writer.add_tensor(name, std::array{static_cast<int64_t>(values.size())}, ElementType::kF32);
@@ -191,6 +195,11 @@ class Quantizer {
       if (bad < n) {
         dequantize(view.type, in.data() + static_cast<size_t>(bad) * in_row, columns, wide.data());
         return not_finite(job, first + bad, std::span(wide).first(static_cast<size_t>(columns)));
+      }
+      if (job.offset != 0) {  // a vector's values, in f32
+        for (int64_t i = 0; i < n * columns; ++i) {
+          store_element(job.type, out.data(), i, load_element(job.type, out.data(), i) + job.offset);
+        }
       }
       QUIRE_TRY(out_->write(std::span(out).first(static_cast<size_t>(n) * out_row)));
       done_ += static_cast<int64_t>(piece.size());

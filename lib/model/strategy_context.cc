@@ -31,6 +31,7 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   }
   context.sliding_window = config.sliding_window;
   context.some_layers_slide = !config.window_layers.empty();
+  context.window_rope_theta = config.window_rope_theta;
   context.expected_tokens = needs.expected_tokens;
   const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
   context.kv_budget = {needs.kv_budget_bytes, static_cast<int64_t>(row_bytes(needs.kv_type, elements)),

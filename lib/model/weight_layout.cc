@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace quire {
 namespace {
@@ -21,9 +22,17 @@ int64_t WeightParts::rows() const {
   return n;
 }
 
-void WeightParts::apply_scale(std::span<float> values) const {
-  if (scale == 1) return;
-  for (float& value : values) value *= scale;
+void WeightParts::finish(std::span<float> values, bool has_offset) const {
+  const float added = has_offset ? 0 : offset;
+  if (added == 0 && scale == 1) return;
+  for (float& value : values) value = (value + added) * scale;
+}
+
+std::vector<const WeightParts*> LayerLayout::vectors() const {
+  std::vector<const WeightParts*> all;
+  std::ranges::copy(norms(), std::back_inserter(all));
+  std::ranges::copy(biases(), std::back_inserter(all));
+  return all;
 }
 
 LayerLayout layer_layout(const ModelConfig& config, int layer) {
@@ -37,7 +46,10 @@ LayerLayout layer_layout(const ModelConfig& config, int layer) {
   const auto bias = [](const std::string& name) { return name + "_proj.bias"; };
 
   LayerLayout layout;
-  layout.attention_norm = {{{prefix + "input_layernorm.weight", hidden}}};
+  const auto norm = [&](const std::string& name, int64_t width) {
+    return WeightParts{.parts = {{prefix + name + ".weight", width}}, .offset = config.norm_offset};
+  };
+  layout.attention_norm = norm("input_layernorm", hidden);
   const auto order = [head = HeadOrder{config.head_dim, config.rotary_dim}](int64_t rows) {
     return head.moves() ? RowOrder{rows, head} : RowOrder();
   };
@@ -50,14 +62,20 @@ LayerLayout layer_layout(const ModelConfig& config, int layer) {
                   hidden};
   }
   layout.o = {{{weight(attention + "o"), hidden}}, q};
-  layout.mlp_norm = {{{prefix + "post_attention_layernorm.weight", hidden}}};
+  if (config.sandwich_norms) {
+    layout.attention_output_norm = norm("post_attention_layernorm", hidden);
+    layout.mlp_norm = norm("pre_feedforward_layernorm", hidden);
+    layout.mlp_output_norm = norm("post_feedforward_layernorm", hidden);
+  } else {
+    layout.mlp_norm = norm("post_attention_layernorm", hidden);
+  }
   layout.gate_up = config.fused_projections
                        ? WeightParts{{{weight(mlp + "gate_up"), 2 * ffn}}, hidden}
                        : WeightParts{{{weight(mlp + "gate"), ffn}, {weight(mlp + "up"), ffn}}, hidden};
   layout.down = {{{weight(mlp + "down"), hidden}}, ffn};
   if (config.qk_norm) {
-    layout.q_norm = {{{attention + "q_norm.weight", config.head_dim}}};
-    layout.k_norm = {{{attention + "k_norm.weight", config.head_dim}}};
+    layout.q_norm = norm("self_attn.q_norm", config.head_dim);
+    layout.k_norm = norm("self_attn.k_norm", config.head_dim);
   }
   if (config.qkv_bias) {
     layout.qkv_bias = {{{bias(attention + "q"), q}, {bias(attention + "k"), kv}, {bias(attention + "v"), kv}}};
@@ -102,8 +120,10 @@ bool is_beacon_tensor(std::string_view name) { return name.find(".beacon_") != s
 
 Status check_beacons(const ModelConfig& config) {
   if (config.beacon.window == 0) return {};
-  if (config.fused_projections) {
-    return Status(Code::kUnsupported, "beacons beside the fused projections of " + config.architecture);
+  if (config.fused_projections || config.sandwich_norms) {
+    return Status(Code::kUnsupported, std::string("beacons beside the ") +
+                                          (config.fused_projections ? "fused projections" : "norms behind the blocks") +
+                                          " of " + config.architecture);
   }
   if (config.beacon.window <= config.max_position_embeddings) return {};
   return Status(Code::kBadFile, "beacon_window is " + std::to_string(config.beacon.window) + "; the model has " +
@@ -115,7 +135,9 @@ WeightLayout weight_layout(const ModelConfig& config) {
   const std::string embedding = "model.embed_tokens.weight";
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
   return {{{{embedding, vocab}}, hidden},
-          {.parts = {{"model.norm.weight", hidden}}, .scale = static_cast<float>(1 / config.logits_scaling)},
+          {.parts = {{"model.norm.weight", hidden}},
+           .offset = config.norm_offset,
+           .scale = static_cast<float>(1 / config.logits_scaling)},
           {{{config.tie_word_embeddings ? embedding : "lm_head.weight", vocab}}, hidden}};
 }
 

@@ -36,25 +36,33 @@ struct WeightPart {
 };
 
 // Rows of several tensors one below the other: the projections of q, k and v are one product, and may be one tensor.
-// k 0: a vector, whose values are multiplied by `scale` when they are loaded.
+// k 0: a vector, of whose values (w + offset) * scale is what is computed with.
 struct WeightParts {
   std::vector<WeightPart> parts;
   int64_t k = 0;
+  float offset = 0;
   float scale = 1;
 
-  void apply_scale(std::span<float> values) const;
+  // Of values as a file has them: with the offset already (ModelConfig::norm_offset_is_stored) or without.
+  void finish(std::span<float> values, bool has_offset) const;
 
   int64_t rows() const;
 };
 
+// Of a layer; those of queries and keys are of each head, those of outputs are of what attention and the MLP give.
+enum class LayerNorm { kAttention, kQuery, kKey, kAttentionOutput, kMlp, kMlpOutput };
+constexpr int kLayerNorms = 6;
+
 struct LayerLayout {
-  WeightParts attention_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias;
-  WeightParts mlp_norm, gate_up, gate_up_bias, down, down_bias;
+  WeightParts attention_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias, attention_output_norm;
+  WeightParts mlp_norm, gate_up, gate_up_bias, down, down_bias, mlp_output_norm;
 
   std::array<const WeightParts*, 4> matrices() const { return {&qkv, &o, &gate_up, &down}; }
-  std::array<const WeightParts*, 8> vectors() const {
-    return {&attention_norm, &qkv_bias, &q_norm, &k_norm, &o_bias, &mlp_norm, &gate_up_bias, &down_bias};
+  std::array<const WeightParts*, kLayerNorms> norms() const {  // in the order of LayerNorm
+    return {&attention_norm, &q_norm, &k_norm, &attention_output_norm, &mlp_norm, &mlp_output_norm};
   }
+  std::array<const WeightParts*, 4> biases() const { return {&qkv_bias, &o_bias, &gate_up_bias, &down_bias}; }
+  std::vector<const WeightParts*> vectors() const;
 };
 
 struct WeightLayout {
@@ -67,7 +75,7 @@ LayerLayout beacon_layer_layout(const ModelConfig& config, int layer);
 WeightParts beacon_embedding_layout(const ModelConfig& config);
 bool is_beacon_tensor(std::string_view name);
 // kBadFile: a window of beacons is longer than the model's positions. kUnsupported: the model has fused projections, of
-// which beacons would have a part.
+// which beacons would have a part, or norms behind blocks.
 Status check_beacons(const ModelConfig& config);
 
 LayerLayout layer_layout(const ModelConfig& config, int layer);  // what the config does not have is empty

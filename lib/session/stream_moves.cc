@@ -39,7 +39,7 @@ Result<bool> GenerationStream::make_moves(Block& block, int64_t* stop) {
   const ModelConfig& config = session_->model().llama->config();
   std::vector<const Rope*> ropes;
   for (int layer = 0; layer < config.n_layers; ++layer) {
-    ropes.push_back((config.is_nope_layer(layer) ? contents.ropes().nope : contents.ropes().strategy).get());
+    ropes.push_back(contents.ropes().of(!config.is_nope_layer(layer), config.is_window_layer(layer)));
   }
   Status status;
   for (int n = 0; n < kMovesOfStep && is_next(kv.next_move()) && !cancel_.cancelled(); ++n) {

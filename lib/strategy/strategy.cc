@@ -24,8 +24,8 @@ class StrategyBuilder {
     if (strategy.stored_div_ > 1 && kv_chunk % strategy.stored_div_ != 0) strategy.stored_div_ = 0;
     strategy.canonical_ = std::move(canonical);
   }
-  static void set_window_layers(Strategy& strategy, std::unique_ptr<Strategy> windowed) {
-    windowed->rope_ = strategy.rope_;
+  static void set_window_layers(Strategy& strategy, std::unique_ptr<Strategy> windowed, RopeTable rope) {
+    windowed->rope_ = std::move(rope);
     windowed->kv_chunk_ = strategy.kv_chunk_;
     windowed->stored_div_ = strategy.stored_div_;
     strategy.window_layers_ = std::move(windowed);
@@ -136,6 +136,11 @@ Status check_context(const StrategyContext& context) {
   if (!(context.rope_theta >= kMinTheta && context.rope_theta <= kMaxTheta)) {
     return bad("rope_theta is " + std::to_string(context.rope_theta) + "; expected more than 1 and at most 1e15");
   }
+  if (context.window_rope_theta != 0 &&
+      !(context.window_rope_theta >= kMinTheta && context.window_rope_theta <= kMaxTheta)) {
+    return bad("window_rope_theta is " + std::to_string(context.window_rope_theta) +
+               "; expected 0, or more than 1 and at most 1e15");
+  }
   if (context.longrope) {
     for (const std::vector<double>* factors : {&context.longrope->short_factors, &context.longrope->long_factors}) {
       if (static_cast<int64_t>(factors->size()) != n_pairs) {
@@ -196,6 +201,17 @@ std::vector<ArgumentDoc> arguments_of(const Method& method) {
   return all;
 }
 
+// Of the layers with a window of their own; `others`: of the other layers.
+Result<RopeTable> window_rope(const StrategyContext& context, const RopeTable& others) {
+  if (context.window_rope_theta == 0) return others;
+  RopeBase base;
+  base.theta = context.window_rope_theta;
+  base.rotary_dim = context.turning_dim();
+  QUIRE_ASSIGN(RopeScaling plain, make_rope_scaling(Term{"none", 0, {}}, base));
+  plain.table.theta.resize(others.theta.size(), 0);
+  return std::move(plain.table);
+}
+
 // The strategy that `term` (not auto) names, with `scaling`; `suffix` ends the canonical form.
 Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling scaling, const std::string& suffix,
                                                   const StrategyContext& context, ArgumentLog* log) {
@@ -233,7 +249,9 @@ Result<std::unique_ptr<Strategy>> make_visibility(const Term& term, RopeScaling 
     }
     CanonicalTerm unused("full");
     QUIRE_ASSIGN(auto all, kFull.make(Arguments(Term{"full", 0, {}}), {train_len, context.n_query_heads}, unused));
-    StrategyBuilder::set_window_layers(*strategy, make_windowed(std::move(all), context.sliding_window, train_len));
+    QUIRE_ASSIGN(RopeTable rope, window_rope(context, strategy->rope()));
+    StrategyBuilder::set_window_layers(*strategy, make_windowed(std::move(all), context.sliding_window, train_len),
+                                       std::move(rope));
   }
   return strategy;
 }

@@ -78,6 +78,7 @@ struct StrategyContext {
   bool beacon_only_by_name = false;
   int64_t sliding_window = 0;      // the model's own: query i sees key j only if i - j is less; 0: none
   bool some_layers_slide = false;  // it is of some layers only (Strategy::window_layers)
+  double window_rope_theta = 0;    // these have a base of their own, and no scaling; 0: the frequencies of the others
   int64_t expected_tokens = 0;     // 0: unknown
   KvBudget kv_budget;
 
@@ -138,7 +139,8 @@ class Strategy {
   bool selects_chunks() const { return selection_.count > 0; }
   const ChunkSelection& selection() const { return selection_; }
   // Where only some of a model's layers have its sliding window: what these show, all keys inside the window, whatever
-  // method the others have. Its frequencies and its stored keys are this one's. Null: all layers have this one.
+  // method the others have. Its stored keys are this one's, and so are its frequencies unless the model has others for
+  // these layers. Null: all layers have this one.
   const Strategy* window_layers() const { return window_layers_.get(); }
   // Where text keys are stored (stored_position), so that few of those that plans show have to be turned.
   int64_t stored_div() const { return stored_div_; }

@@ -38,7 +38,7 @@ class DamagedGguf : public DamagedModel {
 
 // What is damaged below is good: every architecture, tokenizer and type computes.
 TEST_F(DamagedGguf, WholeModelsLoad) {
-  for (const char* architecture : {"llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3", "granite"}) {
+  for (const char* architecture : {"llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3", "granite", "gemma3"}) {
     for (const bool is_bpe : {true, false}) {
       SCOPED_TRACE(architecture);
       shape_.architecture = architecture;

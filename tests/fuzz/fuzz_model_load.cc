@@ -208,8 +208,8 @@ void damage(std::vector<GgufModel>& parts, Input& in) {
 
 // The path of the first file.
 std::string make_gguf(Input& in) {
-  constexpr const char* kArchitectures[] = {"llama",   "mistral", "mistral3", "qwen2", "qwen3",
-                                            "smollm3", "phi3",    "granite",  "gemma"};
+  constexpr const char* kArchitectures[] = {"llama",   "mistral", "mistral3", "qwen2",  "qwen3",
+                                            "smollm3", "phi3",    "granite",  "gemma3", "gemma"};
   GgufShape shape;
   shape.architecture = kArchitectures[in.below(std::size(kArchitectures))];
   const uint8_t how = in.byte();

@@ -88,11 +88,11 @@ def gguf_header():
         *[header(4096, *parts) for parts in gguf_models(key, text, tensor)],
     ])
     words = ["GGUF", "general.alignment", "general.architecture", "tokenizer.ggml.tokens", "llama", "mistral", "mistral3",
-             "qwen2", "qwen3", "smollm3", "phi3", "granite", "none", "linear", "yarn", "longrope", "</s>", "<|im_end|>",
+             "qwen2", "qwen3", "smollm3", "phi3", "granite", "gemma3", "none", "linear", "yarn", "longrope", "</s>", "<|im_end|>",
              "<|fim_pad|>",
              "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "output.weight", "blk.0.attn_q.bias", "blk.0.attn_q_norm.weight"]
     keys = ["attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
-            "attention.sliding_window", "attention.scale", "attention.causal", "rope.dimension_count", "rope.freq_base",
+            "attention.sliding_window", "attention.sliding_window_pattern", "attention.scale", "attention.causal", "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
             "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
             "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor",
             "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_beta_fast", "expert_count", "vocab_size"]
@@ -113,17 +113,23 @@ def gguf_models(key, text, tensor):
     def string(name, value):
         return key(name.encode(), 8, text(value.encode()))
 
-    for architecture in ("llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3", "granite"):
+    for architecture in ("llama", "mistral3", "qwen2", "qwen3", "smollm3", "phi3", "granite", "gemma3"):
         a = architecture + "."
         keys = [string("general.architecture", architecture), u32(a + "block_count", 2), u32(a + "embedding_length", 32),
                 u32(a + "context_length", 256), u32(a + "feed_forward_length", 64), u32(a + "attention.head_count", 4),
                 f32(a + "attention.layer_norm_rms_epsilon", 1e-5), u32(a + "vocab_size", 20)]
         norms = [f"blk.{layer}.attn_{which}_norm.weight" for layer in (0, 1) for which in "qk"]
-        tensors = [tensor(name.encode(), [8], 0, 32 * i) for i, name in enumerate(norms)] if architecture == "qwen3" else []
+        if architecture == "gemma3":
+            norms += [f"blk.{layer}.post_{block}_norm.weight" for layer in (0, 1) for block in ("attention", "ffw")]
+        has_norms = architecture in ("qwen3", "gemma3")
+        tensors = [tensor(name.encode(), [8], 0, 32 * i) for i, name in enumerate(norms)] if has_norms else []
         yield keys, tensors
         if architecture == "granite":
             yield keys + [f32(a + "embedding_scale", 12), f32(a + "residual_scale", 0.22), f32(a + "attention.scale", 0.125),
                           f32(a + "logit_scale", 8)], tensors
+        if architecture == "gemma3":
+            yield keys + [u32(a + "attention.sliding_window", 64), u32(a + "attention.sliding_window_pattern", 2),
+                          f32(a + "rope.freq_base_swa", 2e4)], tensors
         yield keys + [string(a + "rope.scaling.type", "yarn"), f32(a + "rope.scaling.factor", 4),
                       u32(a + "rope.scaling.original_context_length", 64), f32(a + "rope.scaling.yarn_log_multiplier", 1),
                       key(b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 3) + text(b"</s>") + text(b"<|im_end|>")
@@ -167,7 +173,14 @@ def model_config():
         {**base, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
         {**base, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.5},
         {**base, "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12,
-         "residual_multiplier": 0.22, "attention_multiplier": 0.125, "logits_scaling": 8}]])
+         "residual_multiplier": 0.22, "attention_multiplier": 0.125, "logits_scaling": 8},
+        {**base, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_key_value_heads": 2,
+         "query_pre_attn_scalar": 256, "sliding_window": 64, "sliding_window_pattern": 2, "rope_local_base_freq": 1e4,
+         "hidden_activation": "gelu_pytorch_tanh", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        {**base, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_key_value_heads": 2,
+         "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {
+             "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}]])
     dictionary("fuzz_model_config",
                ['"rope_scaling"', '"rope_parameters"', '"rope_theta"', '"rope_type"', '"factor"', '"head_dim"',
                 '"num_key_value_heads"', '"eos_token_id"', '"attention_factor"', '"mscale"', '"mscale_all_dim"',
@@ -177,7 +190,9 @@ def model_config():
                 '"beacon_param"', '"full-coverage"', '"adapt-16"', '"retrieval_method"',
                 '"dynamic"', '"longrope"', '"quantization_config"', "null", "NaN", "1e999",
                 '"Qwen2ForCausalLM"', '"qwen2"', '"Qwen3ForCausalLM"', '"qwen3"', '"SmolLM3ForCausalLM"', '"smollm3"',
-                '"Phi3ForCausalLM"', '"phi3"', '"partial_rotary_factor"', '"GraniteForCausalLM"', '"granite"',
+                '"Phi3ForCausalLM"', '"phi3"', '"partial_rotary_factor"', '"GraniteForCausalLM"', '"granite"', '"Gemma3ForCausalLM"',
+                '"gemma3_text"', '"query_pre_attn_scalar"', '"sliding_window_pattern"', '"rope_local_base_freq"',
+                '"full_attention"', '"hidden_activation"',
                 '"embedding_multiplier"', '"residual_multiplier"', '"attention_multiplier"', '"logits_scaling"',
                 '"use_sliding_window"', '"max_window_layers"', '"layer_types"', '"sliding_attention"',
                 '"no_rope_layers"', '"no_rope_layer_interval"'])

@@ -67,7 +67,7 @@ TEST_P(GoldenStrategy, MatchesThePositionMatrixAtEveryPosition) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenStrategy,
                          testing::Values("text_256", "short_128", "qwen3", "smollm3_yarn", "phi3_longrope", "granite",
-                                         "qwen2_window_layers"),
+                                         "qwen2_window_layers", "gemma3"),
                          [](const auto& info) { return info.param; });
 
 // PoSE checkpoints (Zhu et al. 2023) are Llama checkpoints for four times the length with a rope_scaling of one of

@@ -113,6 +113,14 @@ CONFIGS = {
              logits_scaling=3.0),
         dict(family="Granite", keys="new"),
     ),
+    # A scaling of the layers without a window alone; the others have a base of their own. Hidden states are wider than
+    # what comes between.
+    "gemma3": (
+        dict(hidden_size=72, num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_hidden_layers=4,
+             intermediate_size=32, max_position_embeddings=256, query_pre_attn_scalar=20, sliding_window=40, pad_token_id=None,
+             layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
+        dict(family="Gemma3", keys="new", theta=50000.0, rope={"rope_type": "linear", "factor": 4.0}),
+    ),
 }
 
 SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
@@ -135,7 +143,7 @@ def tokenizer_model(vocab_size):
     return out.getvalue()
 
 
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3", "Granite")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3", "Granite", "Gemma3")
 
 
 def random_family(generator, family, arguments):
@@ -162,6 +170,13 @@ def random_family(generator, family, arguments):
         arguments.update(embedding_multiplier=generator.uniform(0.5, 12), residual_multiplier=generator.uniform(0.2, 1),
                          attention_multiplier=generator.uniform(0.5, 2) / arguments["head_dim"]**0.5,
                          logits_scaling=generator.uniform(0.5, 16))
+    if family == "Gemma3":
+        arguments.pop("mlp_bias", None)
+        # transformers wants whole multiples, though heads have a size of their own.
+        arguments.update(hidden_size=arguments["hidden_size"] * arguments["num_attention_heads"],
+                         query_pre_attn_scalar=generator.randrange(4, 400), pad_token_id=None,
+                         sliding_window=generator.choice((1, generator.randrange(2, 2 * train_len))),
+                         sliding_window_pattern=generator.randrange(1, 4))
     return arguments
 
 
@@ -169,17 +184,26 @@ def random_family(generator, family, arguments):
 def randomise(model, seed):
     """Peaked attention, biases that matter, norm weights around 1."""
     generator = torch.Generator().manual_seed(seed)
+    is_gemma = model.config.model_type.startswith("gemma")  # norms of 1 + w, embeddings that are multiplied
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith("norm.weight"):
-            parameter.copy_(1 + 0.2 * noise)
+            parameter.copy_(0.2 * noise if is_gemma else 1 + 0.2 * noise)
         elif name.endswith("bias"):
             parameter.copy_(0.3 * noise)
         elif "embed_tokens" in name:
-            parameter.copy_(noise)
+            parameter.copy_(noise / parameter.shape[1] ** 0.5 if is_gemma else noise)
         else:
             gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
             parameter.copy_(noise * gain / parameter.shape[1] ** 0.5)
+
+
+WINDOW_THETA = 7000.0  # of Gemma's layers with a window
+
+
+def by_kind_of_layer(theta, rope):
+    return {"full_attention": {"rope_theta": theta, **(rope or {"rope_type": "default"})},
+            "sliding_attention": {"rope_type": "default", "rope_theta": WINDOW_THETA}}
 
 
 def write_config(directory, keys, rope, type_key, theta):
@@ -188,14 +212,21 @@ def write_config(directory, keys, rope, type_key, theta):
     config = json.loads(path.read_text())
     config.pop("rope_parameters", None)
     config.pop("rope_scaling", None)
-    if keys == "new":
+    if keys == "new" and config["model_type"].startswith("gemma"):
+        config["rope_parameters"] = by_kind_of_layer(theta, rope)
+    elif keys == "new":
         config["rope_parameters"] = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
     else:
         config["rope_theta"] = theta
         config["rope_scaling"] = None
+        if config["model_type"].startswith("gemma"):
+            type_key = "rope_type"  # transformers overlooks the other one there
         if rope:
             config["rope_scaling"] = {type_key if k == "rope_type" else k: v for k, v in rope.items()}
         config["torch_dtype"] = config.pop("dtype", "float32")
+        if config["model_type"].startswith("gemma"):
+            config.update(rope_local_base_freq=WINDOW_THETA, sliding_window_pattern=config.pop("_sliding_window_pattern"))
+            del config["layer_types"]
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -205,8 +236,12 @@ def make_model(directory, seed, arguments, keys="new", rope=None, type_key="rope
     vocab_size = arguments.get("vocab_size", 64)
     settings = dict(vocab_size=vocab_size, intermediate_size=80, num_hidden_layers=2, max_position_embeddings=2048,
                     bos_token_id=1, eos_token_id=2)
-    parameters = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
-    config = getattr(transformers, family + "Config")(**{**settings, **arguments}, rope_parameters=parameters)
+    if family == "Gemma3":
+        parameters, configuration = by_kind_of_layer(theta, rope), transformers.Gemma3TextConfig
+    else:
+        parameters = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
+        configuration = getattr(transformers, family + "Config")
+    config = configuration(**{**settings, **arguments}, rope_parameters=parameters)
     torch.manual_seed(seed)
     model = getattr(transformers, family + "ForCausalLM")(config)
     randomise(model, seed)

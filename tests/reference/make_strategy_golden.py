@@ -26,7 +26,8 @@ EACH_METHOD = ("full+none", "full+yarn", "dca+none", "dca_logit_scale_10", "stre
 MODELS = {"text_256": (), "short_128": (), "qwen3": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
           "granite": ("full+yarn", "dca_logit_scale_10", "longheads_default", "rerope"),
           "smollm3_yarn": EACH_METHOD, "phi3_longrope": EACH_METHOD,
-          "qwen2_window_layers": (*EACH_METHOD, "longheads_first_layer")}
+          "qwen2_window_layers": (*EACH_METHOD, "longheads_first_layer"),
+          "gemma3": ("full+none", "full+yarn", "dca_logit_scale_10", "longheads_default", "rerope")}
 N_TOKENS = 1024
 N_COLUMNS = 4
 

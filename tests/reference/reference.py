@@ -286,7 +286,7 @@ def logit_scale(n, train_len, slope):
 
 
 class Model:
-    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3, SmolLM3, Phi3 or Granite."""
+    """A Hugging Face directory in float64: Llama, Mistral, Qwen2, Qwen3, SmolLM3, Phi3, Granite or Gemma3."""
 
     def __init__(self, directory):
         directory = pathlib.Path(directory)
@@ -298,15 +298,19 @@ class Model:
         self.n_query_heads = config["num_attention_heads"]
         self.n_kv_heads = config.get("num_key_value_heads") or self.n_query_heads
         family = config["architectures"][0].removesuffix("ForCausalLM")
+        self.is_gemma = family == "Gemma3"
         self.head_dim = config.get("head_dim") or (
             128 if family == "Qwen3" else config["hidden_size"] // self.n_query_heads)
         self.intermediate_size = config["intermediate_size"]
         self.vocab_size = config["vocab_size"]
         self.eps = config["rms_norm_eps"]
         self.train_len = config["max_position_embeddings"]
-        slides = family in ("Mistral", "Phi3") or "sliding_attention" in config.get("layer_types", ())  # then in all layers or some
-        self.window = config.get("sliding_window") if slides else None
         types = config.get("layer_types") or []
+        if self.is_gemma and not types:
+            types = [("sliding" if (layer + 1) % config.get("sliding_window_pattern", 6) else "full") + "_attention"
+                     for layer in range(self.n_layers)]
+        slides = family in ("Mistral", "Phi3") or "sliding_attention" in types  # then in all layers or some
+        self.window = config.get("sliding_window") if slides else None
         # Where the window is of some layers only, those see all keys inside it, whatever the others see.
         self.window_layers = set()
         if "full_attention" in types:
@@ -317,16 +321,25 @@ class Model:
                 (layer + 1) % config.get("no_rope_layer_interval", 4) for layer in range(self.n_layers)]
             self.nope_layers = {layer for layer in range(self.n_layers) if not rotates[layer]}
         self.scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+        self.window_base = None  # of the layers with a window, where they have another and no scaling
+        if self.is_gemma:
+            self.window_base = self.scaling.get("sliding_attention", {}).get("rope_theta") or config.get(
+                "rope_local_base_freq", 10000.0)
+            self.scaling = self.scaling.get("full_attention", self.scaling)
+            if slides and "full_attention" not in types:
+                self.scaling = {"rope_theta": self.window_base}
         self.base = self.scaling.get("rope_theta") or config.get("rope_theta") or (
-            2000000.0 if family == "SmolLM3" else 10000.0)
+            {"SmolLM3": 2000000.0, "Gemma3": 1000000.0}.get(family, 10000.0))
         partial = self.scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1
         self.rotary_dim = int(self.head_dim * partial)  # the first dimensions of a head; the others are not rotated
         self.original_len = config.get("original_max_position_embeddings") or self.train_len  # where RoPE has none
         self.is_fused = family == "Phi3"
-        # Factors of Granite; of the others they are the usual ones.
-        self.embedding_multiplier = config.get("embedding_multiplier", 1)
+        # Factors of Granite and Gemma; of the others they are the usual ones.
+        self.embedding_multiplier = config["hidden_size"]**0.5 if self.is_gemma else config.get("embedding_multiplier", 1)
         self.residual_multiplier = config.get("residual_multiplier", 1)
         self.attention_multiplier = config.get("attention_multiplier", 1 if family == "Granite" else self.head_dim**-0.5)
+        if self.is_gemma:
+            self.attention_multiplier = config["query_pre_attn_scalar"]**-0.5
         self.logits_scaling = config.get("logits_scaling", 1)
         self.set_weights(weights)
         self.rope_type = self.scaling.get("rope_type") or self.scaling.get("type") or "default"
@@ -379,7 +392,8 @@ class Model:
         return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
 
     def norm(self, x, name):
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.weights[name + ".weight"]
+        weight = self.weights[name + ".weight"] + (1 if self.is_gemma else 0)
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * weight
 
     def norm_heads(self, q, k, name):
         """Queries and keys [n, heads, d] as they are rotated."""
@@ -388,6 +402,8 @@ class Model:
         return self.norm(q, name + "q_norm"), self.norm(k, name + "k_norm")
 
     def rope_in(self, layer, rope):
+        if layer in self.window_layers and self.window_base:
+            return rope_plain(self.rotary_dim, self.window_base)
         return rope_none(self.head_dim) if layer in self.nope_layers else rope
 
     @torch.no_grad()
@@ -410,10 +426,15 @@ class Model:
                 of_layer = positions_window(positions_full(n), self.window).expand(self.n_query_heads, n, n)
                 scale_of_layer = torch.ones_like(scale)
             y = self.attention(y, name + "self_attn.", of_layer, self.rope_in(layer, rope), scale_of_layer)
+            if self.is_gemma:
+                y = self.norm(y, name + "post_attention_layernorm")
             x = x + y * self.residual_multiplier
-            y = self.norm(x, name + "post_attention_layernorm")
-            gate = torch.nn.functional.silu(self.linear(y, name + "mlp.gate_proj"))
+            y = self.norm(x, name + ("pre_feedforward_layernorm" if self.is_gemma else "post_attention_layernorm"))
+            gate = self.linear(y, name + "mlp.gate_proj")
+            gate = torch.nn.functional.gelu(gate, approximate="tanh") if self.is_gemma else torch.nn.functional.silu(gate)
             y = self.linear(gate * self.linear(y, name + "mlp.up_proj"), name + "mlp.down_proj")
+            if self.is_gemma:
+                y = self.norm(y, name + "post_feedforward_layernorm")
             x = x + y * self.residual_multiplier
         x = self.norm(x, "model.norm")
         return x @ self.weights.get("lm_head.weight", embedding).T / self.logits_scaling

@@ -22,7 +22,9 @@ class Header {
     set("block_count", 2).set("context_length", 512).set("embedding_length", 64).set("feed_forward_length", 128);
     set("attention.head_count", 4).set("attention.head_count_kv", 2).set("vocab_size", 100);
     set("attention.layer_norm_rms_epsilon", 0.25);
-    if (architecture_ == "qwen3") layers({"attn_q_norm.weight", "attn_k_norm.weight"});
+    const bool is_gemma = architecture_ == "gemma3";
+    if (architecture_ == "qwen3" || is_gemma) layers({"attn_q_norm.weight", "attn_k_norm.weight"});
+    if (is_gemma) layers({"post_attention_norm.weight", "post_ffw_norm.weight"});
   }
   template <typename T>
   Header& put(const std::string& key, T value) {
@@ -242,11 +244,11 @@ TEST(GgufConfig, OtherComputationsAreRefusedByName) {
     EXPECT_EQ(config.status().code(), Code::kUnsupported) << tensor;
     EXPECT_THAT(config.status().message(), HasSubstr(tensor));
   }
-  const auto other = Header("gemma3").read();
+  const auto other = Header("gemma2").read();
   EXPECT_EQ(other.status().code(), Code::kUnsupported);
   EXPECT_EQ(other.status().message(),
-            "general.architecture \"gemma3\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3, "
-            "granite");
+            "general.architecture \"gemma2\"; supported are llama, mistral, mistral3, qwen2, qwen3, smollm3, phi3, "
+            "granite, gemma3");
 }
 
 TEST(GgufConfig, TheUsualComputationMayBeNamed) {
@@ -284,6 +286,66 @@ TEST(GgufConfig, OfGraniteHasFactors) {
   EXPECT_EQ(Header(header).set("rope.scaling.finetuned", false).message(),
             "granite.rope.scaling.finetuned false, which means that no layer rotates");
   EXPECT_TRUE(Header(header).set("rope.scaling.finetuned", true).read().ok());
+}
+
+// What files leave out, llama.cpp takes for granted: every sixth layer without a window, a base of 10000 in the others.
+TEST(GgufConfig, OfGemma3HasWindowsWithABaseOfTheirOwn) {
+  const auto slides = [](const ModelConfig& config) {
+    std::string out;
+    for (const bool window : config.window_layers) out += window ? 'w' : '-';
+    return out;
+  };
+  Header header("gemma3");
+  header.set("attention.sliding_window", 64).set("rope.freq_base", 1e6);
+  const ModelConfig all = take(header.read());  // of two layers
+  EXPECT_EQ(all.architecture, "Gemma3ForCausalLM");
+  EXPECT_TRUE(all.qk_norm && all.sandwich_norms && all.tie_word_embeddings && all.norm_offset_is_stored);
+  EXPECT_EQ(all.norm_offset, 1);
+  EXPECT_EQ(all.activation, Activation::kGelu);
+  EXPECT_EQ(all.hidden_embedding_scale(), 8);
+  EXPECT_EQ(all.attention_scale(), 0.25);
+  EXPECT_EQ(all.sliding_window, 64);
+  EXPECT_EQ(all.rope_theta, 1e4);
+  EXPECT_EQ(all.window_rope_theta, 0);
+  EXPECT_EQ(slides(all), "");
+
+  header.set("rope.scaling.type", "linear").set("rope.scaling.factor", 8.0).set("attention.sliding_window_pattern", 2);
+  const ModelConfig some = take(header.read());
+  EXPECT_EQ(slides(some), "w-");
+  EXPECT_EQ(some.rope_theta, 1e6);
+  EXPECT_EQ(some.rope_scaling, "pi(factor=8)");
+  EXPECT_EQ(some.window_rope_theta, 1e4);
+  const ModelConfig listed = take(Header(header)
+                                      .set("attention.sliding_window_pattern", GgufValue(GgufValue::Integers{0, 1}))
+                                      .set("rope.freq_base_swa", 5e4)
+                                      .read());
+  EXPECT_EQ(slides(listed), "-w");
+  EXPECT_EQ(listed.window_rope_theta, 5e4);
+  const ModelConfig none = take(Header(header).drop("attention.sliding_window").read());
+  EXPECT_EQ(none.sliding_window, 0);
+  EXPECT_EQ(none.rope_theta, 1e6);
+  EXPECT_EQ(none.window_rope_theta, 0);
+
+  EXPECT_THAT(Header(header).set("attention.sliding_window_pattern", 0).message(),
+              HasSubstr("gemma3.attention.sliding_window_pattern is 0"));
+  EXPECT_THAT(Header(header).set("attention.sliding_window_pattern", GgufValue(GgufValue::Integers{1, 0, 1})).message(),
+              HasSubstr("expected one number, or 2"));
+  EXPECT_THAT(Header("qwen3").set("attention.sliding_window_pattern", 2).set("attention.sliding_window", 8).message(),
+              HasSubstr("qwen3.attention.sliding_window_pattern 2"));
+}
+
+// The largest one's heads are smaller than a share of its width: attention is scaled by that.
+TEST(GgufConfig, OfTheLargestGemma3ScalesAttentionByItsWidth) {
+  Header header("gemma3");
+  header.set("block_count", 62).set("attention.key_length", 8).set("attention.value_length", 8);
+  for (int layer = 2; layer < 62; ++layer) {
+    for (const char* name : {"attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm"}) {
+      header.tensor("blk." + std::to_string(layer) + "." + name + ".weight");
+    }
+  }
+  const ModelConfig config = take(header.read());
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.attention_scale(), 0.25);
 }
 
 TEST(GgufConfig, AWindowIsThatOfAllLayers) {

@@ -181,6 +181,69 @@ TEST(ModelConfig, OfGraniteHasFactors) {
   }
 }
 
+// Four norms a layer, all of 1 + w; every sixth layer sees all keys, with another base than the others.
+TEST(ModelConfig, OfGemma3HasWindowsWithABaseOfTheirOwn) {
+  const nlohmann::json gemma = {
+      {"architectures", {"Gemma3ForCausalLM"}}, {"model_type", "gemma3_text"}, {"num_hidden_layers", 8}};
+  auto plain = parse_with(gemma);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->head_dim, 256);  // as in transformers, whatever the hidden size
+  EXPECT_TRUE(plain->qk_norm && plain->sandwich_norms && plain->tie_word_embeddings && !plain->norm_offset_is_stored);
+  EXPECT_EQ(plain->norm_offset, 1);
+  EXPECT_EQ(plain->activation, Activation::kGelu);
+  EXPECT_EQ(plain->hidden_embedding_scale(), std::sqrt(static_cast<float>(plain->hidden_size)));
+  EXPECT_EQ(plain->attention_scale(), 1 / 16.0);
+  EXPECT_EQ(plain->sliding_window, 4096);
+  EXPECT_EQ(plain->rope_theta, 1e6);
+  EXPECT_EQ(plain->window_rope_theta, 1e4);
+  for (int layer = 0; layer < 8; ++layer) EXPECT_EQ(plain->is_window_layer(layer), layer != 5) << layer;
+
+  const auto with = [&](const nlohmann::json& patch) {
+    auto settings = gemma;
+    settings.update(patch);
+    return parse_with(settings);
+  };
+  const nlohmann::json full = {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}},
+                       window = {{"rope_type", "default"}, {"rope_theta", 2e4}};
+  for (const nlohmann::json& patch :
+       {nlohmann::json{{"rope_theta", 5e5},
+                       {"rope_local_base_freq", 2e4},
+                       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}},
+        nlohmann::json{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", window}}}}}) {
+    auto config = with(patch);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->rope_theta, 5e5);
+    EXPECT_EQ(config->rope_scaling, "pi(factor=8)");
+    EXPECT_EQ(config->window_rope_theta, 2e4);
+  }
+  // Where all layers have the window, its base is that of all, and where none has, nobody has it.
+  auto all = with({{"num_hidden_layers", 5}, {"query_pre_attn_scalar", 100}});
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->sliding_window, 4096);
+  EXPECT_TRUE(all->window_layers.empty());
+  EXPECT_EQ(all->rope_theta, 1e4);
+  EXPECT_EQ(all->window_rope_theta, 0);
+  EXPECT_EQ(all->attention_scale(), 0.1);
+  auto none = with({{"sliding_window_pattern", 1}});
+  ASSERT_TRUE(none.ok()) << none.status().message();
+  EXPECT_EQ(none->sliding_window, 0);
+  EXPECT_EQ(none->rope_theta, 1e6);
+  EXPECT_EQ(none->window_rope_theta, 0);
+
+  const std::pair<nlohmann::json, const char*> bad[] = {
+      {{{"hidden_activation", "silu"}}, "hidden_activation silu; only gelu_pytorch_tanh is supported"},
+      {{{"use_bidirectional_attention", true}}, "use_bidirectional_attention true"},
+      {{{"final_logit_softcapping", 30.0}}, "final_logit_softcapping 30"},
+      {{{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar is 0"},
+      {{{"sliding_window_pattern", 0}}, "sliding_window_pattern is 0"},
+      {{{"rope_local_base_freq", 1}}, "rope_local_base_freq is 1"},
+      {{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", full}}}},
+       "RoPE type linear of sliding_attention"},
+      {{{"rope_parameters", {{"full_attention", full}, {"rope_theta", 1e4}}}},
+       "rope_theta beside the settings of kinds of layers"}};
+  for (const auto& [patch, message] : bad) EXPECT_THAT(with(patch).status().message(), HasSubstr(message));
+}
+
 TEST(ModelConfig, APartOfAHeadIsWholePairsAndOneForAll) {
   // The file's other settings, and what the message names.
   const std::pair<nlohmann::json, const char*> cases[] = {

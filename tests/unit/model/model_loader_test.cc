@@ -64,6 +64,7 @@ TEST_P(EveryModel, CountsParametersOnceAndItsBytes) {
   const int64_t q = c.n_query_heads * c.head_dim, kv = c.n_kv_heads * c.head_dim, h = c.hidden_size;
   const int64_t ffn = c.intermediate_size;
   int64_t layer = h * (2 * q + 2 * kv) + 3 * h * ffn + 2 * h;
+  if (c.sandwich_norms) layer += 2 * h;
   if (c.qkv_bias) layer += q + 2 * kv;
   if (c.o_bias) layer += h;
   if (c.qk_norm) layer += 2 * c.head_dim;

@@ -62,6 +62,8 @@ class QuantizeModel : public testing::Test {
   std::string smollm3() const {
     return changed("smollm3_yarn", {{"no_rope_layers", nullptr}});  // what then counts is no_rope_layer_interval
   }
+  // gemma3 with the scale of attention that GGUF takes for granted.
+  std::string gemma3() const { return changed("gemma3", {{"query_pre_attn_scalar", 8}}); }
   size_t n_files() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
@@ -77,7 +79,7 @@ TEST_F(QuantizeModel, KeepsTheModel) {
        {kModels + "mha_default", kModels + "gqa_llama3_tied", kModels + "gqa_linear", kModels + "mha_yarn_f16",
         kModels + "mqa_yarn_sharded", kModels + "mistral_window_64", kModels + "gqa_biases_bf16",
         kModels + "qwen2_yarn", kModels + "qwen3", smollm3(), kModels + "phi3_window", kModels + "phi3_longrope",
-        kModels + "granite"}) {
+        kModels + "granite", gemma3()}) {
     SCOPED_TRACE(model);
     const std::string name = std::filesystem::path(model).filename(), path = file(name + ".gguf");
     const Status written = write(model, "f32", path);
@@ -202,6 +204,16 @@ TEST_F(QuantizeModel, RefusesWhatItCannotWrite) {
                 HasSubstr("which layers of a " + model.substr(0, 5) + " model have a sliding window"));
     std::filesystem::remove_all(windowed);
   }
+  EXPECT_THAT(write(kModels + "gemma3", "q8_0", file("m.gguf")).message(), HasSubstr("scale of attention"));
+  const auto gemma3_with = [&](const nlohmann::json& types) {
+    const std::string model = changed("gemma3", {{"query_pre_attn_scalar", 8}, {"layer_types", types}});
+    const Status status = write(model, "q8_0", file("m.gguf"));
+    std::filesystem::remove_all(model);
+    return status.message();
+  };
+  const std::string s = "sliding_attention", f = "full_attention";
+  EXPECT_THAT(gemma3_with({s, f, f, s}), HasSubstr("every 2th not to, but layer 2 has none"));
+  EXPECT_THAT(gemma3_with({s, s, s, s}), HasSubstr("a window of all layers"));
   CancelToken cancel;
   cancel.cancel();
   EXPECT_EQ(write(kModels + "text_256", "q8_0", file("m.gguf"), &cancel).code(), Code::kCancelled);

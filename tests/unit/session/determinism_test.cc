@@ -69,7 +69,7 @@ TEST_P(Determinism, ThreadsSplitsAndBlocksChangeNoBit) {
 TEST_P(Determinism, OtherArchitecturesToo) {
   if (std::count(kHeadPatterns.begin(), kHeadPatterns.end(), GetParam()) > 0) GTEST_SKIP() << "their heads are others";
   for (const std::string name : {"gqa_biases_bf16", "mqa_yarn_sharded", "gqa_llama3_tied", "qwen3", "smollm3_yarn",
-                                 "granite", "qwen2_window_layers"}) {
+                                 "granite", "qwen2_window_layers", "gemma3"}) {
     const auto one = load(name, 1), three = load(name, 3);
     const Tokens tokens = random_tokens(*one, 150);
     EXPECT_TRUE(same_bits(all_logits(one, options_for(GetParam(), ElementType::kF16, 512), tokens),

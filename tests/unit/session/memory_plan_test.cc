@@ -119,7 +119,8 @@ MemoryPlan plan_of(const Model& model, const std::string& name, int64_t n_tokens
 }
 
 TEST(ModelPlan, CountsTheWeightsOfEveryArchitecture) {
-  for (const std::string name : {"gqa_biases_bf16", "qwen2_yarn", "qwen3", "smollm3_yarn", "phi3_window", "granite"}) {
+  for (const std::string name :
+       {"gqa_biases_bf16", "qwen2_yarn", "qwen3", "smollm3_yarn", "phi3_window", "granite", "gemma3"}) {
     const auto model = load(name);
     EXPECT_EQ(plan_of(*model, name, 50).weight_bytes, model->llama->weights().bytes) << name;
   }
