@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +29,15 @@ struct Family {
   std::string_view architecture;
   std::string_view model_type;
   int64_t max_positions;
+  std::string_view larger = {};       // an architecture whose text_config is one of these,
+  std::string_view larger_type = {};  // its model_type
+  std::string_view prefix = {};       // and the beginning of the names of its tensors
+  // 0: the file must say it.
+  int64_t n_layers = 0;
+  int64_t n_query_heads = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t vocab_size = 0;
   int64_t n_kv_heads = 0;  // 0: as many as query heads
   int64_t head_dim = 0;    // 0: the hidden size divided by the query heads
   double rope_theta = 10000;
@@ -98,6 +108,14 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
                                 {.architecture = "Gemma3ForCausalLM",
                                  .model_type = "gemma3_text",
                                  .max_positions = 131072,
+                                 .larger = "Gemma3ForConditionalGeneration",
+                                 .larger_type = "gemma3",
+                                 .prefix = "language_model.",
+                                 .n_layers = 26,
+                                 .n_query_heads = 8,
+                                 .hidden_size = 2304,
+                                 .intermediate_size = 9216,
+                                 .vocab_size = 262208,
                                  .n_kv_heads = 4,
                                  .head_dim = 256,
                                  .rope_theta = 1000000,
@@ -110,31 +128,48 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
 
 std::string family_names() {
   std::string names;
-  for (const Family& family : kFamilies) names += (names.empty() ? "" : ", ") + std::string(family.architecture);
+  const auto add = [&](std::string_view name) { names += (names.empty() ? "" : ", ") + std::string(name); };
+  for (const Family& family : kFamilies) {
+    add(family.architecture);
+    if (!family.larger.empty()) add(family.larger);
+  }
   return names;
 }
 
-Result<const Family*> read_family(const JsonReader& reader) {
+struct FoundFamily {
+  const Family* family = nullptr;
+  bool is_larger = false;  // the file is of the architecture Family::larger
+};
+
+Result<FoundFamily> read_family(const JsonReader& reader) {
   const Json* names = reader.find("architectures");
   if (!names || !names->array() || names->array()->size() != 1 || !names->array()->front().string()) {
     return reader.bad("architectures", "a list of one of " + family_names());
   }
   const std::string& name = *names->array()->front().string();
   for (const Family& family : kFamilies) {
-    if (name != family.architecture) continue;
-    QUIRE_ASSIGN(const std::string type, reader.string("model_type", std::string(family.model_type)));
-    if (type == family.model_type) return &family;
-    return unsupported(reader, "model_type " + type + " of " + name + "; expected " + std::string(family.model_type));
+    const bool is_larger = name == family.larger;
+    if (name != family.architecture && !is_larger) continue;
+    const std::string expected(is_larger ? family.larger_type : family.model_type);
+    QUIRE_ASSIGN(const std::string type, reader.string("model_type", expected));
+    if (type == expected) return FoundFamily{&family, is_larger};
+    return unsupported(reader, "model_type " + type + " of " + name + "; expected " + expected);
   }
   return unsupported(reader, "architecture " + name + "; supported are " + family_names());
 }
 
+Status refuse_quantization(const JsonReader& reader) {
+  constexpr const char* kKey = "quantization_config";
+  const Json* value = reader.find(kKey);
+  return value ? unsupported(reader, std::string(kKey) + " " + json_excerpt(*value)) : Status();
+}
+
 // Settings under which the same tensors mean another computation. Absent, null and the value given here are fine.
 Status refuse_other_computations(const JsonReader& reader, const Family& family) {
+  QUIRE_TRY(refuse_quantization(reader));
   const auto is_false = [](const Json& value) { return value.boolean() == false; };
   const auto is_nothing = [](const Json&) { return false; };
   const std::pair<const char*, bool (*)(const Json&)> neutral[] = {
-      {"quantization_config", is_nothing},
       {"attn_logit_softcapping", is_nothing},
       {"final_logit_softcapping", is_nothing},
       {"attention_chunk_size", is_nothing},
@@ -159,22 +194,23 @@ Status refuse_other_computations(const JsonReader& reader, const Family& family)
   return {};
 }
 
-Status read_int(const JsonReader& reader, const char* key, int64_t most, int& out,
-                std::optional<int64_t> fallback = {}) {
-  QUIRE_ASSIGN(const int64_t value, reader.integer(key, 1, most, fallback));
+// fallback 0: there must be a value.
+Status read_int(const JsonReader& reader, const char* key, int64_t most, int& out, int64_t fallback) {
+  QUIRE_ASSIGN(const int64_t value,
+               reader.integer(key, 1, most, fallback > 0 ? std::optional(fallback) : std::nullopt));
   out = static_cast<int>(value);
   return {};
 }
 
 Status read_shape(const JsonReader& reader, const Family& family, ModelConfig& config) {
   using Limits = ModelLimits;
-  QUIRE_TRY(read_int(reader, "num_hidden_layers", Limits::kLayers, config.n_layers));
-  QUIRE_TRY(read_int(reader, "num_attention_heads", Limits::kHeads, config.n_query_heads));
+  QUIRE_TRY(read_int(reader, "num_hidden_layers", Limits::kLayers, config.n_layers, family.n_layers));
+  QUIRE_TRY(read_int(reader, "num_attention_heads", Limits::kHeads, config.n_query_heads, family.n_query_heads));
   QUIRE_TRY(read_int(reader, "num_key_value_heads", Limits::kHeads, config.n_kv_heads,
                      family.n_kv_heads > 0 ? family.n_kv_heads : config.n_query_heads));
-  QUIRE_TRY(read_int(reader, "hidden_size", Limits::kWidth, config.hidden_size));
-  QUIRE_TRY(read_int(reader, "intermediate_size", Limits::kWidth, config.intermediate_size));
-  QUIRE_TRY(read_int(reader, "vocab_size", Limits::kWidth, config.vocab_size));
+  QUIRE_TRY(read_int(reader, "hidden_size", Limits::kWidth, config.hidden_size, family.hidden_size));
+  QUIRE_TRY(read_int(reader, "intermediate_size", Limits::kWidth, config.intermediate_size, family.intermediate_size));
+  QUIRE_TRY(read_int(reader, "vocab_size", Limits::kWidth, config.vocab_size, family.vocab_size));
   if (config.n_query_heads % config.n_kv_heads != 0) {
     return reader.bad("num_key_value_heads",
                       "a divisor of num_attention_heads (" + std::to_string(config.n_query_heads) + ")");
@@ -370,27 +406,49 @@ Status read_dual_chunk(const JsonReader& reader, DualChunkSettings& dual_chunk) 
   return inner.bad("local_size", "less than half of chunk_size (" + std::to_string(dual_chunk.chunk_size) + ")");
 }
 
+Status read_text_model(const Json& document, const JsonReader& reader, const Family& family, ModelConfig& config) {
+  config.architecture = family.architecture;
+  QUIRE_TRY(refuse_other_computations(reader, family));
+  QUIRE_TRY(read_shape(reader, family, config));
+  QUIRE_TRY(read_flags(reader, family, config));
+  if (family.has_multipliers) QUIRE_TRY(read_multipliers(reader, config));
+  if (family.is_gemma) QUIRE_TRY(read_gemma(reader, config));
+  if (family.has_nope_layers) QUIRE_TRY(read_nope_layers(reader, config));
+  QUIRE_TRY(read_window(document, reader, family, config));
+  QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
+  QUIRE_ASSIGN(config.beacon, read_beacon_settings(document, reader));
+  QUIRE_ASSIGN(config.max_position_embeddings,
+               reader.integer("max_position_embeddings", 1, kMaxPositions, family.max_positions));
+  QUIRE_TRY(read_rope(reader, family, config));
+  QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
+  if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
+  return read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids);
+}
+
+// A text model that is part of a larger one: what the file says of it is an object of its own.
+Status read_part(const JsonReader& reader, const Family& family, ModelConfig& config) {
+  constexpr const char* kText = "text_config";
+  const Json* const text = reader.find(kText);
+  if (!text || !text->object()) return reader.bad(kText, "an object");
+  QUIRE_TRY(refuse_quantization(reader));
+  const JsonReader inner(*text, reader.what() + ": " + kText);
+  QUIRE_ASSIGN(const std::string type, inner.string("model_type", std::string(family.model_type)));
+  if (type != family.model_type) {
+    return unsupported(inner, "model_type " + type + "; expected " + std::string(family.model_type));
+  }
+  config.tensor_prefix = family.prefix;
+  QUIRE_TRY(read_text_model(*text, inner, family, config));
+  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", family.tied));
+  return read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids);
+}
+
 Result<ModelConfig> parse_named_config(const std::string& json, const std::string& name) {
   QUIRE_ASSIGN(const Json document, parse_json_object(json, name));
   const JsonReader reader(document, name);
   ModelConfig config;
-  QUIRE_ASSIGN(const Family* const family, read_family(reader));
-  config.architecture = family->architecture;
-  QUIRE_TRY(refuse_other_computations(reader, *family));
-  QUIRE_TRY(read_shape(reader, *family, config));
-  QUIRE_TRY(read_flags(reader, *family, config));
-  if (family->has_multipliers) QUIRE_TRY(read_multipliers(reader, config));
-  if (family->is_gemma) QUIRE_TRY(read_gemma(reader, config));
-  if (family->has_nope_layers) QUIRE_TRY(read_nope_layers(reader, config));
-  QUIRE_TRY(read_window(document, reader, *family, config));
-  QUIRE_TRY(read_dual_chunk(reader, config.dual_chunk));
-  QUIRE_ASSIGN(config.beacon, read_beacon_settings(document, reader));
-  QUIRE_ASSIGN(config.max_position_embeddings,
-               reader.integer("max_position_embeddings", 1, kMaxPositions, family->max_positions));
-  QUIRE_TRY(read_rope(reader, *family, config));
-  QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
-  if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
-  QUIRE_TRY(read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids));
+  QUIRE_ASSIGN(const FoundFamily found, read_family(reader));
+  QUIRE_TRY(found.is_larger ? read_part(reader, *found.family, config)
+                            : read_text_model(document, reader, *found.family, config));
   config.json = json;
   return config;
 }

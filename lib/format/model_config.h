@@ -79,6 +79,7 @@ struct ModelConfig {
   // RoPE's base in these layers, which then have no scaling; 0: they are rotated as the others are.
   double window_rope_theta = 0;
   std::string architecture;
+  std::string tensor_prefix;  // of the names of its tensors in a directory, where they are part of a larger model
   std::vector<int32_t> bos_token_ids;  // at most one
   std::vector<int32_t> eos_token_ids;
   std::string json;  // the file's text
@@ -103,8 +104,8 @@ struct ModelConfig {
 // Qwen3ForCausalLM, with norms of queries and keys; SmolLM3ForCausalLM, with layers that do not rotate;
 // Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
 // rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits; Gemma3ForCausalLM, with norms
-// in front of and behind each block, GELU, and layers of which most have a sliding window and a RoPE base of their own.
-// Every number is checked for
+// in front of and behind each block, GELU, and layers of which most have a sliding window and a RoPE base of their own;
+// Gemma3ForConditionalGeneration, of which the text model is read, and nothing of images. Every number is checked for
 // type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
 // n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);

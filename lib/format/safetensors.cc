@@ -62,18 +62,39 @@ Status explain_missing(const std::string& directory) {
   return Status(Code::kNotFound, "neither model.safetensors nor model.safetensors.index.json in " + directory);
 }
 
-// All tensors of the file, or those in `wanted`. header_bytes: as `others` of read_header.
+// Takes the prefix off the names that have it. Error: kBadFile (two tensors of one name).
+Status drop_prefix(std::string_view prefix, const std::string& path, TensorMap& tensors) {
+  if (prefix.empty()) return {};
+  std::vector<std::string> prefixed;
+  for (auto at = tensors.lower_bound(prefix); at != tensors.end() && at->first.starts_with(prefix); ++at) {
+    prefixed.push_back(at->first);
+  }
+  for (const std::string& name : prefixed) {
+    auto node = tensors.extract(name);
+    node.key() = name.substr(prefix.size());
+    if (const auto inserted = tensors.insert(std::move(node)); !inserted.inserted) {
+      return Status(Code::kBadFile, path + ": tensor " + inserted.position->first + " is there as " + name + " too");
+    }
+  }
+  return {};
+}
+
+// All tensors of the file, or those in `wanted`, without the prefix. header_bytes: as `others` of read_header.
 Status add_file(TensorFiles& files, const std::string& path, const std::vector<std::string>* wanted,
-                int64_t& header_bytes) {
+                std::string_view prefix, int64_t& header_bytes) {
   QUIRE_ASSIGN(auto file, ReadFile::open(path));
   QUIRE_ASSIGN(TensorMap found, read_header(*file, header_bytes));
-  if (!wanted) return files.add(std::move(file), std::move(found));
+  if (!wanted) {
+    QUIRE_TRY(drop_prefix(prefix, path, found));
+    return files.add(std::move(file), std::move(found));
+  }
   TensorMap chosen;
   for (const std::string& name : *wanted) {
     auto node = found.extract(name);
     if (!node) return Status(Code::kBadFile, path + " has no tensor " + name + ", which the index places there");
     chosen.insert(std::move(node));
   }
+  QUIRE_TRY(drop_prefix(prefix, path, chosen));
   return files.add(std::move(file), std::move(chosen));
 }
 
@@ -106,7 +127,7 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
 }
 
 Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directory, TensorFiles::Access access,
-                                                      const CancelToken* cancel) {
+                                                      const CancelToken* cancel, std::string_view prefix) {
   auto files = std::make_unique<TensorFiles>(access);
   const std::string single = directory + "/model.safetensors";
   const std::string index = directory + "/model.safetensors.index.json";
@@ -114,13 +135,13 @@ Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directo
   QUIRE_ASSIGN(const bool is_single, path_exists(single));
   QUIRE_ASSIGN(const bool has_index, path_exists(index));
   if (is_single) {
-    QUIRE_TRY(add_file(*files, single, nullptr, header_bytes));
+    QUIRE_TRY(add_file(*files, single, nullptr, prefix, header_bytes));
   } else if (has_index) {
     QUIRE_ASSIGN(const std::string text, read_text_file(index, kMaxIndexBytes));
     QUIRE_ASSIGN(const ShardMap shards, parse_shard_index(text, index));
     for (const auto& [name, tensors] : shards) {
       QUIRE_TRY(check_cancelled(cancel));
-      QUIRE_TRY(add_file(*files, directory + "/" + name, &tensors, header_bytes));
+      QUIRE_TRY(add_file(*files, directory + "/" + name, &tensors, prefix, header_bytes));
     }
   } else {
     return explain_missing(directory);
@@ -131,7 +152,7 @@ Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directo
 Result<std::unique_ptr<TensorFiles>> open_safetensors_file(const std::string& path, TensorFiles::Access access) {
   auto files = std::make_unique<TensorFiles>(access);
   int64_t header_bytes = 0;
-  QUIRE_TRY(add_file(*files, path, nullptr, header_bytes));
+  QUIRE_TRY(add_file(*files, path, nullptr, {}, header_bytes));
   return files;
 }
 

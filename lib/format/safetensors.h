@@ -30,9 +30,11 @@ Result<ShardMap> parse_shard_index(std::string_view text, const std::string& wha
 
 // The tensors of a model directory: model.safetensors, or model.safetensors.index.json and its shards. Refuses by name
 // directories that hold only pytorch_model*.bin. The headers of all files together may have 100 MB. `cancel`, which may
-// be null, is polled before each file. Errors: kNotFound, kIo, kBadFile, kUnsupported, kCancelled.
+// be null, is polled before each file. Names that begin with `prefix` are given without it. Errors: kNotFound, kIo,
+// kBadFile, kUnsupported, kCancelled.
 Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directory, TensorFiles::Access access,
-                                                      const CancelToken* cancel = nullptr);
+                                                      const CancelToken* cancel = nullptr,
+                                                      std::string_view prefix = {});
 // The tensors of one .safetensors file. Errors: kNotFound, kIo, kBadFile.
 Result<std::unique_ptr<TensorFiles>> open_safetensors_file(const std::string& path, TensorFiles::Access access);
 

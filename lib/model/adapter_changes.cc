@@ -68,6 +68,18 @@ Weights list_weights(const ModelConfig& model) {
   return weights;
 }
 
+// Where the text model is part of a larger one, its parts have its name in theirs.
+std::string text_model_name(std::string_view module) {
+  constexpr std::string_view kPart = "language_model.", kModel = "model.";
+  std::string name(module);
+  for (const std::string_view before : {std::string_view(), kModel}) {
+    if (module.starts_with(before) && module.substr(before.size()).starts_with(kPart)) {
+      return name.erase(before.size(), kPart.size());
+    }
+  }
+  return name;
+}
+
 }  // namespace
 
 class AdapterChanges::Resolver {
@@ -123,7 +135,7 @@ Status AdapterChanges::Resolver::sort_tensor(const std::string& tensor) {
   if (part == Part::kDora) return unsupported("tensor " + tensor + ": DoRA is not supported");
   if (part == Part::kLoraBias) return unsupported("tensor " + tensor + ": biases of adapters are not supported");
   const std::string module = name.substr(0, name.size() - ending->first.size());
-  const std::string weight = module + std::string(kWeight);
+  const std::string weight = text_model_name(module) + std::string(kWeight);
   const auto known = weights_.find(weight);
   if (known == weights_.end()) {
     return unsupported("tensor " + tensor + " changes " + module + ", which this model does not have");

@@ -68,8 +68,8 @@ Result<GgufRopeTensors> Checkpoint::rope_tensors() const {
 }
 
 Result<std::unique_ptr<TensorFiles>> Checkpoint::open_tensors(TensorFiles::Access access, const CancelToken* cancel) {
-  QUIRE_ASSIGN(auto files,
-               gguf_ ? gguf_tensor_files(std::move(*gguf_), config_, access) : open_safetensors(path_, access, cancel));
+  QUIRE_ASSIGN(auto files, gguf_ ? gguf_tensor_files(std::move(*gguf_), config_, access)
+                                 : open_safetensors(path_, access, cancel, config_.tensor_prefix));
   // Its first layers alone would be another model.
   const std::string next_layer = "model.layers." + std::to_string(config_.n_layers) + ".";
   const auto more = files->tensors().lower_bound(next_layer);

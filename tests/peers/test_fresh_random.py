@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import random
+import shutil
 import sys
 
 import numpy
@@ -132,6 +133,29 @@ def test_strategies(family, number, tmp_path):
         ids, expected = strategy_cases.expected_logits(model, prompts, case)
         actual = library_logits(tmp_path / "model", case.expression, ids)
         assert_close(actual, expected, f"{case.expression}, seed {SEED}, {config}")
+
+
+def test_the_text_part_of_a_larger_model(tmp_path):
+    """Gemma3ForConditionalGeneration: images have parts of their own, which are left alone."""
+    print(f"\nQUIRE_SEED={SEED}")
+    generator = random.Random(f"{SEED} larger")
+    random_model(tmp_path / "text", generator, "Gemma3")
+    text = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "text", dtype=torch.float32)
+    vision = transformers.SiglipVisionConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+                                             num_attention_heads=2, image_size=28, patch_size=14)
+    whole = transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
+        text_config=text.config, vision_config=vision, mm_tokens_per_image=4,
+        tie_word_embeddings=text.config.tie_word_embeddings))
+    whole.model.language_model.load_state_dict(text.model.state_dict())
+    if not text.config.tie_word_embeddings:
+        whole.lm_head.load_state_dict(text.lm_head.state_dict())
+    whole.save_pretrained(tmp_path / "whole", max_shard_size="100kB")
+    for file in ("tokenizer.model", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "text" / file, tmp_path / "whole" / file)
+    ids = golden_format.random_ids(generator.randrange(50, 300), 64, generator.randrange(2**31))
+    expected = make_golden.transformers_logits(tmp_path / "text", ids)
+    actual = library_logits(tmp_path / "whole", "full", ids)
+    assert_close(actual, expected, f"part of a larger model, seed {SEED}, {text.config}")
 
 
 @pytest.mark.parametrize("family", make_models.FAMILIES)

@@ -244,6 +244,47 @@ TEST(ModelConfig, OfGemma3HasWindowsWithABaseOfTheirOwn) {
   for (const auto& [patch, message] : bad) EXPECT_THAT(with(patch).status().message(), HasSubstr(message));
 }
 
+// As google/gemma-3-4b-it says it: what is as usual is left out.
+TEST(ModelConfig, OfALargerModelTheTextModelIsRead) {
+  const Json gemma = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                      {"model_type", "gemma3"},
+                      {"eos_token_id", {1, 106}},
+                      {"text_config",
+                       {{"hidden_size", 2560},
+                        {"intermediate_size", 10240},
+                        {"model_type", "gemma3_text"},
+                        {"num_hidden_layers", 34},
+                        {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                        {"sliding_window", 1024}}},
+                      {"vision_config", {{"hidden_size", 1152}, {"hidden_act", "gelu_pytorch_tanh"}}}};
+  auto config = parse_model_config(gemma.dump());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->architecture, "Gemma3ForCausalLM");
+  EXPECT_EQ(config->tensor_prefix, "language_model.");
+  EXPECT_EQ(config->json, gemma.dump());
+  EXPECT_EQ(config->n_layers, 34);
+  EXPECT_EQ(config->hidden_size, 2560);
+  EXPECT_EQ(config->n_query_heads, 8);
+  EXPECT_EQ(config->n_kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->vocab_size, 262208);
+  EXPECT_EQ(config->max_position_embeddings, 131072);
+  EXPECT_EQ(config->sliding_window, 1024);
+  EXPECT_EQ(config->rope_scaling, "pi(factor=8)");
+  EXPECT_THAT(config->eos_token_ids, testing::ElementsAre(1, 106));
+  const auto with = [&](const char* key, const Json& value) {
+    Json other = gemma;
+    other[key] = value;
+    return parse_model_config(other.dump()).status().message();
+  };
+  EXPECT_THAT(with("text_config", 5), HasSubstr("text_config is 5; expected an object"));
+  EXPECT_THAT(with("text_config", {{"model_type", "gemma2"}}),
+              HasSubstr("config.json: text_config: model_type gemma2"));
+  EXPECT_THAT(with("text_config", {{"hidden_size", 0}}), HasSubstr("config.json: text_config: hidden_size is 0"));
+  EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
+  EXPECT_THAT(with("model_type", "gemma3_text"), HasSubstr("expected gemma3"));
+}
+
 TEST(ModelConfig, APartOfAHeadIsWholePairsAndOneForAll) {
   // The file's other settings, and what the message names.
   const std::pair<nlohmann::json, const char*> cases[] = {

@@ -89,6 +89,26 @@ TEST_P(TensorFilesTest, OneFile) {
   EXPECT_EQ(part, counted().substr(0, 10));
 }
 
+// A text model that is part of a larger one: other names stay as they are.
+TEST_P(TensorFilesTest, NamesWithoutTheirPrefix) {
+  write("model-00001-of-00002.safetensors", one_tensor("part.a"));
+  write("model-00002-of-00002.safetensors", one_tensor("other.a"));
+  write(
+      "model.safetensors.index.json",
+      R"({"weight_map": {"part.a": "model-00001-of-00002.safetensors", "other.a": "model-00002-of-00002.safetensors"}})");
+  EXPECT_THAT(open().value()->names(), ElementsAre("other.a", "part.a"));
+  auto files = open_safetensors(directory_, GetParam(), nullptr, "part.");
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_THAT((*files)->names(), ElementsAre("a", "other.a"));
+  const int64_t shape[] = {2, 8};
+  EXPECT_TRUE((*files)->view("a", shape).ok());
+
+  write("model-00002-of-00002.safetensors", one_tensor("a"));
+  write("model.safetensors.index.json",
+        R"({"weight_map": {"part.a": "model-00001-of-00002.safetensors", "a": "model-00002-of-00002.safetensors"}})");
+  EXPECT_EQ(open_safetensors(directory_, GetParam(), nullptr, "part.").status().code(), Code::kBadFile);
+}
+
 TEST_P(TensorFilesTest, AskedForAnotherShapeOrType) {
   write("model.safetensors", one_tensor("a", "I64"));
   auto files = open();

@@ -240,6 +240,24 @@ TEST(AdapterMerge, AddsScaleTimesBTimesA) {
   EXPECT_THAT(w, ElementsAre(2.5, 3, 2, 5));
 }
 
+// PEFT names modules by their way through the network, in which a text model may be a part.
+TEST(AdapterMerge, FindsTheTextModelInALargerOne) {
+  const ModelConfig model = *parse_model_config(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2,
+    "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 5})");
+  for (const std::string before : {"model.language_model.", "language_model.model."}) {
+    AdapterDirectory files;
+    files.config["target_modules"] = ".*language_model.*q_proj";
+    files.put(before + "layers.0.self_attn.q_proj.lora_A.weight", {1, 2}, {1, 2});
+    files.put(before + "layers.0.self_attn.q_proj.lora_B.weight", {2, 1}, {3, 4});
+    files.config["r"] = 1;
+    files.write();
+    AdapterMerge merge;
+    const Status opened = merge.open({{files.path(), 1}}, model, TensorFiles::Access::kMap);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    EXPECT_EQ(merge.deltas("model.layers.0.self_attn.q_proj.weight")->size(), 1u);
+  }
+}
+
 TEST(AdapterMerge, OnlyOneMayReplaceATensor) {
   AdapterDirectory first, second;
   for (AdapterDirectory* files : {&first, &second}) {
