@@ -224,7 +224,9 @@ Status ModelLoader::Impl::load_vector(const WeightParts& layout, std::unique_ptr
     QUIRE_TRY(pieces_.read_values(source(part.name, part.name), std::array{part.rows}, values));
     count_tensor(part.name, part.name, part.rows);
   }
-  layout.finish(values, config_.norm_offset_is_stored);
+  // An adapter's tensors are as in a directory, whatever the model's file is.
+  const bool is_own = !merge_.replacement(layout.parts[0].name);
+  layout.finish(values, is_own && config_.norm_offset_is_stored);
   QUIRE_ASSIGN(vector, pieces_.load_buffer(std::move(values)));
   weights_.bytes += static_cast<int64_t>(vector->size());
   return {};

@@ -50,8 +50,8 @@ TEST_P(GoldenAdapter, Merged) { EXPECT_LT(worst_error(GoldenModel(base_, {adapte
 // base(theta=2e8) is the one that the adapter was made with; without it the logits are others.
 INSTANTIATE_TEST_SUITE_P(Adapters, GoldenAdapter,
                          testing::Values(Case{"attention", "full + base(theta=2e8)"}, Case{"everything", "full"},
-                                         Case{"fused", "full", "phi3_longrope"},
-                                         Case{"multipliers", "full", "granite"}),
+                                         Case{"fused", "full", "phi3_longrope"}, Case{"multipliers", "full", "granite"},
+                                         Case{"norms", "full", "gemma3"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

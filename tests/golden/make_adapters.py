@@ -35,6 +35,9 @@ ADAPTERS = {
               None),
     "multipliers": (dict(r=2, lora_alpha=3, target_modules=["v_proj", "down_proj", "embed_tokens"],
                          modules_to_save=["norm", "lm_head"]), "granite", None),
+    # "norm" is the end of all norms' names. Those of this model are of 1 + w.
+    "norms": (dict(r=2, lora_alpha=3, target_modules=["q_proj", "gate_proj"], modules_to_save=["norm"]),
+              "gemma3", None),
 }
 
 

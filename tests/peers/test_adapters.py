@@ -55,6 +55,9 @@ CASES = {
     "granite": (dict(r=4, lora_alpha=8, target_modules=[*ATTENTION, "embed_tokens"], modules_to_save=["norm", "lm_head"]),
                 dict(family="Granite", embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.5,
                      logits_scaling=5.0), None),
+    "gemma3": (dict(r=4, lora_alpha=8, target_modules="all-linear", modules_to_save=["norm", "embed_tokens"]),
+               dict(family="Gemma3", hidden_size=64, num_hidden_layers=3, sliding_window=20, sliding_window_pattern=2,
+                    query_pre_attn_scalar=30, pad_token_id=None), None),
 }
 
 

@@ -43,8 +43,18 @@ class Loaded {
   LlamaModel& model() const { return *model_; }
   int64_t bytes() const { return allocator_.bytes(); }
 
-  // Logits of a fixed prompt, all positions.
-  std::vector<float> logits() {
+  // Logits of a fixed prompt, all positions; with an adapter beside the weights, if one is given.
+  std::vector<float> logits(const std::string& adapter_directory = {}) {
+    std::unique_ptr<Adapter> adapter;
+    AdapterList adapters;
+    if (!adapter_directory.empty()) {
+      AdapterLoader loader(*backend_, adapter_directory, model_->config(), model_->weights(), {});
+      auto loaded = loader.load();
+      EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+      if (!loaded.ok()) return {};
+      adapter = std::move(*loaded);
+      adapters = *AdapterList::make({{adapter.get(), 1}});
+    }
     auto strategy = make_strategy("full", strategy_context(model_->config(), {1000}));
     auto ropes = model_->create_ropes(**strategy);
     auto kv = ChunkStore::create(*backend_, model_->kv_geometry(**strategy, ElementType::kF32),
@@ -57,6 +67,7 @@ class Loaded {
     sequence.strategy = strategy->get();
     sequence.ropes = &*ropes;
     sequence.kv = kv->get();
+    if (adapter) sequence.adapters = &adapters;
     ForwardPass pass(*model_);
     auto states = pass.forward({&sequence, 1}, nullptr);
     EXPECT_TRUE(states.ok());

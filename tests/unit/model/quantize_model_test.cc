@@ -104,6 +104,23 @@ TEST_F(QuantizeModel, KeepsTheModel) {
   }
 }
 
+// GGUF has norms as they are computed with, adapters have them as directories do: less 1.
+TEST_F(QuantizeModel, NormsOfAnAdapterAreTheSameBesideBothFiles) {
+  const std::string model = gemma3(), adapter = test::source_path("tests/golden/adapters/norms");
+  ASSERT_TRUE(write(model, "f32", file("m.gguf")).ok());
+  ModelLoader::Options plain, merging;
+  merging.merge = {{adapter, 1}};
+  std::vector<std::vector<float>> logits;
+  for (const std::string& path : {model, file("m.gguf")}) {
+    Loaded beside(path, plain), merged(path, merging);
+    ASSERT_TRUE(beside.status().ok() && merged.status().ok());
+    EXPECT_GT(difference(beside.logits(), merged.logits()), 0.1 * largest(merged.logits()));  // the adapter matters
+    logits.push_back(beside.logits(adapter));
+    logits.push_back(merged.logits());
+  }
+  for (const auto& other : logits) EXPECT_LT(difference(logits[0], other), 1e-5 * largest(other));
+}
+
 TEST_F(QuantizeModel, LosesLittleInEveryRecipe) {
   Loaded original(kModels + "text_256");
   const auto exact = original.logits();
