@@ -76,6 +76,7 @@ constexpr KnownText kTexts[] = {
     {"ba826724af56e537759e4eeeb1ec9b77", 2237, "deepseek-r1-2501"},
     {"5ae4edc1a6c08aa61db34e9fc60441d8", 410, "zephyr"},
     {"dad915b146bfa1ee3885e6de6675991a", 222, "openchat"},
+    {"6c84c2da794fd4c1d9c620dcaf86f38d", 1531, "gemma3"},
 };
 constexpr size_t kMaxBytes = 64 << 10;  // longer texts are not looked at: none of the known ones comes near
 

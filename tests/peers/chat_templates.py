@@ -264,6 +264,7 @@ def known():
         ("deepseek-r1-2501", [edit(trl()["deepseek_r1_distill"], ("<｜Assistant｜><think>\\n", "<｜Assistant｜>"))]),
         ("zephyr", [ZEPHYR]),
         ("openchat", [from_llama_cpp_tests("openchat/openchat-3.5-0106")]),
+        ("gemma3", [trl()["gemma3"]]),
     ]
 
 

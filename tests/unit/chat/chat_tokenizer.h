@@ -36,7 +36,9 @@ inline const std::vector<std::string>& control_tokens() {
                                                    "<｜User｜>",
                                                    "<｜Assistant｜>",
                                                    "<｜end▁of▁sentence｜>",
-                                                   "<|end_of_turn|>"};
+                                                   "<|end_of_turn|>",
+                                                   "<start_of_turn>",
+                                                   "<end_of_turn>"};
   return kTokens;
 }
 
