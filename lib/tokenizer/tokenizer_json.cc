@@ -258,6 +258,14 @@ class Definer {
     return {};
   }
 
+  // Whether the normalizer leaves no such text, so that cuts there cut nothing (Gemma's at spaces).
+  bool is_replaced(const std::string& text) const {
+    if (definition_.normalizer.empty()) return false;
+    const TextChange& last = definition_.normalizer.back();
+    return last.kind == TextChange::Kind::kReplace && last.from == text && text.size() == 1 &&
+           last.to.find(text) == std::string::npos;
+  }
+
   Status read_split(const JsonReader& fields) {
     Cut cut;
     const Json* pattern = fields.find("pattern");
@@ -271,6 +279,7 @@ class Definer {
       }
       cut.expression = std::move(*translated);
     } else if (text && text->string() && !text->string()->empty()) {
+      if (is_replaced(*text->string())) return {};
       cut.expression = regex_of_text(*text->string());
     } else {
       return fields.bad("pattern", "{\"Regex\": ...} or {\"String\": ...}");

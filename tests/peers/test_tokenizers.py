@@ -191,6 +191,26 @@ def mistral_tokenizer(path, form):
                   "merges": [f"{left} {right}" for _, (left, right) in merges]}}
 
 
+def gemma_tokenizer(path):
+    """tokenizer.json of Gemma's kind, from the same vocabulary: nothing is put before a text, and runs of newlines and
+    spaces are tokens that were added, as the marks of turns are."""
+    definition = mistral_tokenizer(path, "older")
+    vocab = definition["model"]["vocab"]
+    for text in ("\n", "\n\n", "\n\n\n", "<table>", "<start_of_turn>", "<end_of_turn>"):
+        vocab[text] = len(vocab)
+        definition["added_tokens"].append(
+            {"id": vocab[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": "turn" in text})
+    for text in ("\u2581\u2581", 4 * "\u2581"):
+        definition["added_tokens"].append(
+            {"id": vocab[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": False})
+    return definition | {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+        "decoder": {"type": "Sequence", "decoders": definition["decoder"]["decoders"][:-1]}}
+
+
 def llama_texts(path):
     """llama.cpp's texts and their ids."""
     texts = pathlib.Path(f"{path}.inp").read_bytes().decode().split(SEPARATOR)
@@ -229,7 +249,7 @@ def random_text(generator):
         lambda: chr(generator.choice((generator.randrange(0xD800), generator.randrange(0xE000, 0x110000)))),
         lambda: chr(generator.randrange(0x10000, 0x1F000)),
         lambda: generator.choice(("'s", "'S", "'ll", "'RE", "'\u017F", "\r\n", "<s>", "</s>", "<|endoftext|>", "<|im_end|>",
-                                  "<|begin_of_text|>", "\u2581", "  ", "\u0958", "\u0344", "e\u0301", "\u212B")),
+                                  "<|begin_of_text|>", "<start_of_turn>", "\n\n", "\n\n\n\n", "\u2581", "  ", "    ", "\u0958", "\u0344", "e\u0301", "\u212B")),
     )
     chosen = generator.sample(kinds, generator.choice((1, 2, 3, len(kinds))))
     text = ""
@@ -299,6 +319,11 @@ def test_hugging_face(family, models, runtime, tmp_path):
 def test_hugging_face_mistral(form, models, runtime, tmp_path):
     definition = mistral_tokenizer(models / "ggml-vocab-llama-spm.gguf", form)
     compare_with_hugging_face(f"mistral, {form} form", runtime, definition, tmp_path, all_texts(models))
+
+
+def test_hugging_face_gemma(models, runtime, tmp_path):
+    definition = gemma_tokenizer(models / "ggml-vocab-llama-spm.gguf")
+    compare_with_hugging_face("gemma", runtime, definition, tmp_path, all_texts(models))
 
 
 def test_hugging_face_smollm2(runtime, request, tmp_path):

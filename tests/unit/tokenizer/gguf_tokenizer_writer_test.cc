@@ -128,6 +128,19 @@ TEST_F(GgufTokenizerWriter, KeepsBpeOfCharactersThatWasSentencePieces) {
   put("tokenizer.json", newer.dump());
   EXPECT_EQ(*write(n).value().metadata.at("tokenizer.ggml.model").string(), "llama");
 
+  // Gemma's: nothing is put before a text, and its cuts are at spaces, of which none is left.
+  nlohmann::json gemma = file;
+  gemma["normalizer"] = file["normalizer"]["normalizers"][1];
+  ASSERT_EQ(gemma["normalizer"]["type"], "Replace");
+  gemma["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}};
+  auto& decoders = gemma["decoder"]["decoders"];
+  ASSERT_EQ(decoders.back()["type"], "Strip");
+  decoders.erase(decoders.size() - 1);
+  put("tokenizer.json", gemma.dump());
+  expect_same_ids(n + 6, false);  // "<unk>" in a text is found in tokenizer.json alone
+  EXPECT_FALSE(*write(n).value().metadata.at("tokenizer.ggml.add_space_prefix").boolean());
+
   const auto refused = [&](const nlohmann::json& changed, const char* what) {
     put("tokenizer.json", changed.dump());
     const Status status = write(n + 6).status();
@@ -148,6 +161,9 @@ TEST_F(GgufTokenizerWriter, KeepsBpeOfCharactersThatWasSentencePieces) {
   refused(changed, "NFC");
   changed = newer;
   changed["pre_tokenizer"]["split"] = true;
+  refused(changed, "cuts texts");
+  changed = gemma;
+  changed["pre_tokenizer"]["pattern"]["String"] = "e";
   refused(changed, "cuts texts");
   changed = file;
   changed["model"]["unk_token"] = nullptr;
