@@ -94,6 +94,7 @@ type ModelInfo struct {
 	// bytes of weights in memory and mapped
 	WeightBytes int64 `json:"weight_bytes"`
 
+	// of layers with a window that others lack it may be another (Gemma 3)
 	RopeTheta float64 `json:"rope_theta"`
 
 	// a token sees only so many tokens back, itself included; 0: all, in some layers at least (see

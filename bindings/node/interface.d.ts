@@ -141,6 +141,7 @@ export interface ModelInfo {
   nParameters: number;
   /** bytes of weights in memory and mapped */
   weightBytes: number;
+  /** of layers with a window that others lack it may be another (Gemma 3) */
   ropeTheta: number;
   /** a token sees only so many tokens back, itself included; 0: all, in some layers at least (see
    * the metadata "sliding_window_layers") */

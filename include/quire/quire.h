@@ -405,11 +405,12 @@ typedef struct quire_model_options {
 QUIRE_API void quire_model_options_init(quire_model_options* options, size_t size);
 
 /* Loads a model: a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
- * Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM) with config.json,
+ * Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, Gemma3ForCausalLM,
+ * Gemma3ForConditionalGeneration, of which the text model is read) with config.json,
  * *.safetensors (single or sharded), and tokenizer.model or tokenizer.json (quire_tokenizer_load
  * says which); or a GGUF file of version 2 or 3 (of a model that is split over several: the first,
  * NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2, qwen3, smollm3,
- * phi3 and granite with weights of the types QUIRE_TYPE_*, in any mixture.
+ * phi3, granite and gemma3 with weights of the types QUIRE_TYPE_*, in any mixture.
  * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
  * at most 16 MB (or one row, or head, of a matrix) at a time, between the steps of sessions, which
  * go on meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT
@@ -438,7 +439,7 @@ typedef struct quire_model_info {
   int64_t train_len;    /* positions the weights were trained for (max_position_embeddings) */
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
-  double rope_theta;
+  double rope_theta;    /* of layers with a window that others lack it may be another (Gemma 3) */
   /* a token sees only so many tokens back, itself included; 0: all, in some layers at least (see
    * the metadata "sliding_window_layers") */
   int64_t sliding_window;

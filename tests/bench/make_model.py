@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a Llama model of random bf16 weights as a Hugging Face directory, for the benchmarks.
+"""Writes a model of random bf16 weights as a Hugging Face directory, for the benchmarks.
 
-    make_model.py DIRECTORY TOKENIZER_MODEL [110m|1.1b|llama-2-7b|llama-3-8b [LAYERS]]
+    make_model.py DIRECTORY TOKENIZER_MODEL [110m|1.1b|llama-2-7b|llama-3-8b|gemma-3-1b [LAYERS]]
 
 LAYERS: fewer than the shape has, for a look at its kernels that takes little time. Speed does not depend on the values, so one block of random numbers is repeated. Standard library only.
 """
@@ -45,6 +45,12 @@ SHAPES = {
     "llama-3-8b": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
                    "head_dim": 128, "intermediate_size": 14336, "tie_word_embeddings": False,
                    "max_position_embeddings": 8192, "rope_theta": 500000.0},
+    "gemma-3-1b": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 1152,
+                   "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
+                   "intermediate_size": 6912, "vocab_size": 262144, "max_position_embeddings": 32768,
+                   "rms_norm_eps": 1e-6, "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh",
+                   "query_pre_attn_scalar": 256, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+                   "sliding_window": 512, "sliding_window_pattern": 6},
 }
 
 
@@ -68,6 +74,11 @@ def tensors(config):
         yield prefix + "self_attn.v_proj.weight", (key, hidden)
         yield prefix + "self_attn.o_proj.weight", (hidden, query)
         yield prefix + "post_attention_layernorm.weight", (hidden,)
+        if config["model_type"].startswith("gemma"):
+            for norm in ("q_norm", "k_norm"):
+                yield prefix + f"self_attn.{norm}.weight", (config["head_dim"],)
+            for norm in ("pre_feedforward", "post_feedforward"):
+                yield prefix + norm + "_layernorm.weight", (hidden,)
         yield prefix + "mlp.gate_proj.weight", (ffn, hidden)
         yield prefix + "mlp.up_proj.weight", (ffn, hidden)
         yield prefix + "mlp.down_proj.weight", (hidden, ffn)

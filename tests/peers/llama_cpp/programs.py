@@ -77,6 +77,7 @@ class LlamaCppModel:
         llama_cpp.llama_log_set(_silence, None)
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
         assert self.model, f"llama.cpp does not load {path}"
+        self.has_windows = llama_cpp.llama_model_n_swa(self.model) > 0
 
     def close(self):
         llama_cpp.llama_model_free(self.model)
@@ -92,6 +93,8 @@ class LlamaCpp:
         context.flash_attn_type = (llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash_attention
                                    else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED)
         context.type_k = context.type_v = GGML_TYPES[kv_type]
+        context.swa_full = False  # as its own programs have it: keys behind a layer's window are dropped
+        self._has_windows = model.has_windows
         self._context = llama_cpp.llama_init_from_model(model.model, context)
         assert self._context, "llama.cpp made no context"
 
@@ -104,7 +107,10 @@ class LlamaCpp:
         llama_cpp.llama_synchronize(self._context)
 
     def fill(self, n_tokens):
-        """Reads at most 512 random tokens; deeper, their keys and values are repeated."""
+        """Reads at most 512 random tokens; deeper, their keys and values are repeated, but for models with windows in
+        some layers, whose state has another form."""
+        if self._has_windows:
+            return self.read(random_ids(n_tokens))
         self.read(random_ids(min(n_tokens, N_BATCH)))
         if n_tokens <= N_BATCH:
             return
