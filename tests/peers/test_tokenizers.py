@@ -9,6 +9,8 @@ The random texts are new in every run; the seed is printed, and QUIRE_SEED=n rep
 """
 
 import functools
+import io
+import itertools
 import json
 import os
 import pathlib
@@ -19,6 +21,7 @@ import tarfile
 import unicodedata
 
 import pytest
+import sentencepiece
 import tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -324,6 +327,24 @@ def test_hugging_face_mistral(form, models, runtime, tmp_path):
 def test_hugging_face_gemma(models, runtime, tmp_path):
     definition = gemma_tokenizer(models / "ggml-vocab-llama-spm.gguf")
     compare_with_hugging_face("gemma", runtime, definition, tmp_path, all_texts(models))
+
+
+def test_sentencepiece_gemma(runtime, tmp_path):
+    """A SentencePiece model with Gemma's settings, whose runs of newlines, tabs and spaces are tokens of their own."""
+    runs = [kind * n for kind in "\n\t\u2581" for n in range(2 if kind == "\u2581" else 1, 32)]
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=itertools.islice((line for text in source_texts() for line in text.split("\n")), 30000),
+        model_writer=trained, model_type="bpe", vocab_size=3000, byte_fallback=True, character_coverage=0.999,
+        minloglevel=2, normalization_rule_name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True, split_digits=True, pad_id=0, eos_id=1, bos_id=2, unk_id=3,
+        bos_piece="<bos>", eos_piece="<eos>",
+        user_defined_symbols=["<mask>", *runs, "<table>", "<start_of_turn>", "<end_of_turn>"])
+    (tmp_path / "tokenizer.model").write_bytes(trained.getvalue())
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    texts = source_texts() + random_texts() + [n * kind + "a" for kind in "\n\t " for n in range(80)]
+    ours = runtime.tokenizer(tmp_path / "tokenizer.model")
+    compare("gemma, tokenizer.model", texts, lambda text: ours.encode(text, bos=False), theirs.encode)
 
 
 def test_hugging_face_smollm2(runtime, request, tmp_path):
