@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/format/gguf_metadata.h"
+#include "lib/format/gguf_token_ids.h"
 #include "lib/format/json.h"
 #include "lib/format/rope_scaling.h"
 
@@ -51,89 +53,7 @@ constexpr Architecture kArchitectures[] = {
     {.name = "granite", .hugging_face = "GraniteForCausalLM", .has_multipliers = true},
     {.name = "gemma3", .hugging_face = "Gemma3ForCausalLM", .needs_qk_norm = true, .is_gemma = true}};
 
-// Texts of tokens that end what is generated, whether or not a key names them.
-constexpr std::string_view kEnds[] = {"<|eot_id|>",
-                                      "<|im_end|>",
-                                      "<|end|>",
-                                      "<|return|>",
-                                      "<|call|>",
-                                      "<|flush|>",
-                                      "<|calls|>",
-                                      "<end_of_turn>",
-                                      "<|endoftext|>",
-                                      "<|eom_id|>",
-                                      "<EOT>",
-                                      "_<EOT>",
-                                      "[EOT]",
-                                      "[EOS]",
-                                      "<|end_of_text|>",
-                                      "<end_of_utterance>",
-                                      "<eos>",
-                                      "<turn|>",
-                                      "<|tool_response>",
-                                      "<\xEF\xBD\x9C"
-                                      "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-                                      "[e~["};
-// Ends a text too, unless it is an ordinary token (Qwen's vocabulary has it as HTML).
-constexpr std::string_view kSentencePieceEnd[] = {"</s>"};
-// So do one token each of padding, of the next repository and of the next file, where code is filled in: that of a key,
-// or else the first of these texts that there is.
-constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
-constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
-constexpr std::string_view kFiles[] = {"<|file_sep|>"};
-
-std::string printed(const GgufValue& value) {
-  if (const int64_t* integer = value.integer()) return std::to_string(*integer);
-  if (const bool* boolean = value.boolean()) return *boolean ? "true" : "false";
-  if (const std::string* text = value.string()) return json_excerpt(*text);
-  if (value.number()) return json_excerpt(Json(*value.number()));
-  return "an array";
-}
-
 Status unsupported(const std::string& what) { return Status(Code::kUnsupported, what); }
-
-// Reads values by their keys, with checks of kind and range.
-class Metadata {
- public:
-  explicit Metadata(const GgufHeader& header) : header_(header) {}
-
-  const GgufValue* find(const std::string& key) const {
-    const auto at = header_.metadata.find(key);
-    return at == header_.metadata.end() ? nullptr : &at->second;
-  }
-  Status bad(const std::string& key, const std::string& expected) const {
-    const GgufValue* value = find(key);
-    return Status(Code::kBadFile, key + " is " + (value ? printed(*value) : "missing") + "; expected " + expected);
-  }
-  Result<int64_t> integer(const std::string& key, int64_t least, int64_t most,
-                          std::optional<int64_t> fallback = {}) const {
-    const GgufValue* value = find(key);
-    if (!value && fallback) return *fallback;
-    if (value && value->integer() && *value->integer() >= least && *value->integer() <= most) return *value->integer();
-    return bad(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
-  }
-  Result<double> number(const std::string& key, double least, double most, std::optional<double> fallback = {}) const {
-    const GgufValue* value = find(key);
-    if (!value && fallback) return *fallback;
-    const std::optional<double> found = value ? as_number(*value) : std::nullopt;
-    if (found && *found >= least && *found <= most) return *found;
-    return bad(key, "a number from " + json_excerpt(Json(least)) + " to " + json_excerpt(Json(most)));
-  }
-  Result<std::string> string(const std::string& key, const std::string& fallback) const {
-    const GgufValue* value = find(key);
-    if (!value) return fallback;
-    if (value->string()) return *value->string();
-    return bad(key, "a text");
-  }
-  static std::optional<double> as_number(const GgufValue& value) {
-    if (value.number()) return *value.number();
-    if (value.integer()) return static_cast<double>(*value.integer());
-    return {};
-  }
-
- private:
-  const GgufHeader& header_;
-};
 
 class Reader {
  public:
@@ -150,7 +70,7 @@ class Reader {
     QUIRE_TRY(read_parts());
     QUIRE_TRY(read_window());
     QUIRE_TRY(read_rope());
-    QUIRE_TRY(read_token_ids());
+    QUIRE_TRY(read_gguf_token_ids(header_, config_));
     describe();
     return std::move(config_);
   }
@@ -174,16 +94,12 @@ class Reader {
   Status read_yarn(double factor);
   Status read_longrope();
   Result<std::vector<double>> rope_factors(const char* tensor) const;
-  Status read_token_ids();
-  Status add_token_id(const char* name, std::vector<int32_t>& ids) const;
-  void add_end(int32_t id);
-  void add_end(std::string_view text);
   void describe();
 
   const GgufHeader& header_;
   const GgufRopeTensors& rope_tensors_;
   const Architecture& architecture_;
-  const Metadata metadata_;
+  const GgufMetadata metadata_;
   ModelConfig config_;
 };
 
@@ -196,7 +112,7 @@ Status Reader::refuse_other_computations() const {
   for (const auto& [name, neutral] : kNeutral) {
     const GgufValue* value = metadata_.find(key(name));
     if (!value) continue;
-    const auto number = Metadata::as_number(*value);
+    const auto number = GgufMetadata::as_number(*value);
     if (number != neutral && number != 0) return unsupported(key(name) + " " + printed(*value));
   }
   const GgufValue* causal = metadata_.find(key("attention.causal"));
@@ -295,7 +211,7 @@ Status Reader::read_multipliers() {
                      {"logit_scale", &config_.logits_scaling, 1}};
   for (const auto& [name, value, usual] : multipliers) {
     const GgufValue* given = metadata_.find(key(name));
-    if (!given || Metadata::as_number(*given) == 0.0) continue;
+    if (!given || GgufMetadata::as_number(*given) == 0.0) continue;
     QUIRE_ASSIGN(const double number, metadata_.number(key(name), Limits::kLeastMultiplier, Limits::kMostMultiplier));
     if (std::fabs(number / usual - 1) <= 1e-6) continue;
     if (!architecture_.has_multipliers) return unsupported(key(name) + " " + printed(*given));
@@ -357,7 +273,7 @@ Status Reader::read_window() {
   QUIRE_ASSIGN(config_.sliding_window, metadata_.integer(window, 0, Limits::kPositions, 0));
   if (architecture_.is_gemma) return read_window_layers();
   if (const GgufValue* pattern = metadata_.find(key("attention.sliding_window_pattern"));
-      pattern && Metadata::as_number(*pattern) != 0.0) {
+      pattern && GgufMetadata::as_number(*pattern) != 0.0) {
     return unsupported(key("attention.sliding_window_pattern") + " " + printed(*pattern));
   }
   if (architecture_.has_window || config_.sliding_window == 0) return {};
@@ -412,7 +328,7 @@ Status Reader::read_rope() {
   if (!metadata_.find(factor_key)) factor_key = key("rope.scale_linear");  // of older files
   const GgufValue* given = metadata_.find(factor_key);
   double factor = 1;
-  if (given && Metadata::as_number(*given) != 0.0) {  // 0: none
+  if (given && GgufMetadata::as_number(*given) != 0.0) {  // 0: none
     QUIRE_ASSIGN(factor, metadata_.number(factor_key, 1, kMaxFactor));
   }
   const std::string type_key = key("rope.scaling.type");
@@ -482,7 +398,7 @@ Status Reader::read_longrope() {
 // Keys that are not there say the usual: those of the paper.
 Status Reader::read_yarn(double factor) {
   const std::string extrapolation = key("rope.scaling.yarn_ext_factor");
-  if (const GgufValue* value = metadata_.find(extrapolation); value && Metadata::as_number(*value) != 1.0) {
+  if (const GgufValue* value = metadata_.find(extrapolation); value && GgufMetadata::as_number(*value) != 1.0) {
     return unsupported(extrapolation + " " + printed(*value) + "; only 1 is supported");
   }
   const int64_t original = config_.rope_original > 0 ? config_.rope_original : config_.max_position_embeddings;
@@ -503,70 +419,6 @@ Status Reader::read_yarn(double factor) {
   if (whole * more != scale(1)) arguments.emplace_back("attention_factor", whole * more);
   config_.rope_type = "yarn";
   config_.rope_scaling = rope_term("yarn", arguments);
-  return {};
-}
-
-Status Reader::add_token_id(const char* name, std::vector<int32_t>& ids) const {
-  const std::string whole = std::string("tokenizer.ggml.") + name + "_token_id";
-  if (!metadata_.find(whole)) return {};
-  auto id = metadata_.integer(whole, 0, config_.vocab_size - 1);
-  if (!id.ok()) {
-    return metadata_.bad(whole, "the id of one of " + std::to_string(config_.vocab_size) + " tokens");
-  }
-  ids.push_back(static_cast<int32_t>(*id));
-  return {};
-}
-
-void Reader::add_end(int32_t id) {
-  std::vector<int32_t>& ids = config_.eos_token_ids;
-  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-}
-
-Status Reader::read_token_ids() {
-  QUIRE_TRY(add_token_id("bos", config_.bos_token_ids));
-  std::vector<int32_t> named;
-  for (const char* name : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
-    QUIRE_TRY(add_token_id(name, named));
-  }
-  for (const int32_t id : named) add_end(id);
-  QUIRE_ASSIGN(const std::string model, metadata_.string("tokenizer.ggml.model", ""));
-  if (model == "llama" && config_.vocab_size > 2) {  // SentencePiece: what it has where no key names another
-    if (config_.bos_token_ids.empty()) config_.bos_token_ids = {1};
-    if (!metadata_.find("tokenizer.ggml.eos_token_id")) add_end(2);
-  }
-  const GgufValue* tokens = metadata_.find("tokenizer.ggml.tokens");
-  if (!tokens) return {};
-  const GgufValue::Strings& texts = *tokens->strings();
-  // Of each wanted text the first token that is it, or -1.
-  const auto find_first = [&](std::span<const std::string_view> wanted) {
-    std::vector<int32_t> first(wanted.size(), -1);
-    for (size_t id = 0; id < texts.size(); ++id) {
-      const std::string& text = texts[id];
-      if (text.empty() || (text[0] != '<' && text[0] != '[' && text[0] != '_')) continue;
-      const auto* const at = std::find(wanted.data(), wanted.data() + wanted.size(), text);
-      const auto place = static_cast<size_t>(at - wanted.data());
-      if (place < wanted.size() && first[place] < 0) first[place] = static_cast<int32_t>(id);
-    }
-    return first;
-  };
-  for (const int32_t id : find_first(kEnds)) {
-    if (id >= 0) add_end(id);
-  }
-  const GgufValue* types = metadata_.find("tokenizer.ggml.token_type");
-  const GgufValue::Integers* type_of = types ? types->integers() : nullptr;
-  if (const auto id = find_first(kSentencePieceEnd).front(); id >= 0) {
-    constexpr int64_t kOrdinary = 1;
-    const auto at = static_cast<size_t>(id);
-    if (!type_of || at >= type_of->size() || (*type_of)[at] != kOrdinary) add_end(id);
-  }
-  const std::pair<const char*, std::span<const std::string_view>> groups[] = {
-      {"fim_pad", kPads}, {"fim_rep", kRepositories}, {"fim_sep", kFiles}};
-  for (const auto& [name, alternatives] : groups) {
-    if (metadata_.find(std::string("tokenizer.ggml.") + name + "_token_id")) continue;
-    const std::vector<int32_t> found = find_first(alternatives);
-    const auto at = std::find_if(found.begin(), found.end(), [](int32_t id) { return id >= 0; });
-    if (at != found.end()) add_end(*at);
-  }
   return {};
 }
 
@@ -599,7 +451,7 @@ void Reader::describe() {
 
 Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors) {
   constexpr const char* kKey = "general.architecture";
-  const Metadata metadata(header);
+  const GgufMetadata metadata(header);
   const GgufValue* name = metadata.find(kKey);
   if (!name || !name->string()) return metadata.bad(kKey, "a text");
   std::string names;

@@ -10,10 +10,9 @@ namespace quire {
 // Of files of the architectures llama (Llama, Mistral, SmolLM2), mistral and mistral3, qwen2, qwen3, smollm3,
 // phi3, granite and gemma3; anything else is refused by name, and so is what would be another computation.
 // `rope_tensors`: the file's. Biases, norms of queries and keys and a head of its own are there if their tensors are,
-// the same in each layer. The ids that end a text are those that the keys name and those of the token texts that
-// llama.cpp knows as ends (an ordinary "</s>" is none). ModelConfig::json is the metadata of the architecture (numbers
-// and truth values) and rope_tensors as a JSON object. Errors: kBadFile, kUnsupported; messages name the key or the
-// tensor.
+// the same in each layer. For the ids that begin and end a text: gguf_token_ids.h. ModelConfig::json is the metadata of
+// the architecture (numbers and truth values) and rope_tensors as a JSON object. Errors: kBadFile, kUnsupported;
+// messages name the key or the tensor.
 Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors);
 
 }  // namespace quire

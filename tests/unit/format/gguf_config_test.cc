@@ -459,8 +459,10 @@ TEST(GgufConfig, EndsAreThoseOfKeysAndThoseThatTextsName) {
   Header llama;
   llama.tokens({"<unk>", "<s>", "</s>", "<|eot_id|>", "<|eot_id|>"}).put("tokenizer.ggml.model", "llama");
   EXPECT_THAT(ends(llama), ElementsAre(2, 3));
-  llama.put("tokenizer.ggml.token_type", GgufValue::Integers{2, 3, 1, 3, 3});  // "</s>" is an ordinary token
-  EXPECT_THAT(ends(Header(llama).put("tokenizer.ggml.model", "gpt2")), ElementsAre(3));
+  for (const int64_t type : {1, 4}) {  // "</s>" is an ordinary token, or one that is found before a text is cut: HTML
+    llama.put("tokenizer.ggml.token_type", GgufValue::Integers{2, 3, type, 3, 3});
+    EXPECT_THAT(ends(Header(llama).put("tokenizer.ggml.model", "gpt2")), ElementsAre(3));
+  }
   llama.put("tokenizer.ggml.token_type", GgufValue::Integers{2, 3, 3, 3, 3});
   EXPECT_THAT(ends(Header(llama).put("tokenizer.ggml.model", "gpt2")), ElementsAre(3, 2));
   EXPECT_THAT(take(llama.read()).bos_token_ids, ElementsAre(1));
