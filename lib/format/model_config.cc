@@ -63,6 +63,9 @@ constexpr Family kFamilies[] = {{.architecture = "LlamaForCausalLM",
                                 {.architecture = "MistralForCausalLM",
                                  .model_type = "mistral",
                                  .max_positions = 131072,
+                                 .larger = "Mistral3ForConditionalGeneration",
+                                 .larger_type = "mistral3",
+                                 .prefix = "language_model.",
                                  .n_kv_heads = 8,
                                  .window = Family::Window::kAlways,
                                  .sliding_window = 4096},
@@ -438,7 +441,7 @@ Status read_part(const JsonReader& reader, const Family& family, ModelConfig& co
   }
   config.tensor_prefix = family.prefix;
   QUIRE_TRY(read_text_model(*text, inner, family, config));
-  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", family.tied));
+  QUIRE_ASSIGN(config.tie_word_embeddings, reader.boolean("tie_word_embeddings", config.tie_word_embeddings));
   return read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids);
 }
 

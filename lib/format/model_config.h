@@ -105,7 +105,8 @@ struct ModelConfig {
 // Phi3ForCausalLM, with fused projections, a sliding window where the file gives one, and heads of which a part may be
 // rotated; GraniteForCausalLM, with factors of embeddings, blocks, attention and logits; Gemma3ForCausalLM, with norms
 // in front of and behind each block, GELU, and layers of which most have a sliding window and a RoPE base of their own;
-// Gemma3ForConditionalGeneration, of which the text model is read, and nothing of images. Every number is checked for
+// Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration, of which the text model is read, and nothing of
+// images. Every number is checked for
 // type and range (integers; finite; positive where it must be), head_dim must be even, and n_query_heads a multiple of
 // n_kv_heads. Errors: kBadFile, kUnsupported; messages name the key.
 Result<ModelConfig> parse_model_config(const std::string& json);

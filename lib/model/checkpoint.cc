@@ -18,6 +18,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* 
   QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
   if (is_directory) {
     QUIRE_ASSIGN(checkpoint.config_, load_model_config(path));
+    checkpoint.untie_head();
     return checkpoint;
   }
   QUIRE_ASSIGN(const bool exists, path_exists(path));
@@ -28,6 +29,14 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* 
   if (!config.ok()) return config.status().with_context(path);
   checkpoint.config_ = std::move(*config);
   return checkpoint;
+}
+
+// A part of a larger model is tied by a setting of that one, which transformers writes as true, too, where the files
+// have a head. What is wrong with the files is said when they are opened.
+void Checkpoint::untie_head() {
+  if (config_.tensor_prefix.empty() || !config_.tie_word_embeddings) return;
+  auto files = open_safetensors(path_, TensorFiles::Access::kRead, nullptr, config_.tensor_prefix);
+  if (files.ok() && (*files)->find("lm_head.weight")) config_.tie_word_embeddings = false;
 }
 
 Result<std::shared_ptr<const ModelTokenizer>> Checkpoint::load_tokenizer() const {

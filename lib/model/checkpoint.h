@@ -37,6 +37,8 @@ class Checkpoint {
   Result<std::unique_ptr<TensorFiles>> open_tensors(TensorFiles::Access access, const CancelToken* cancel = nullptr);
 
  private:
+  void untie_head();
+
   std::string path_;
   ModelConfig config_;
   std::optional<GgufModel> gguf_;  // none: a directory

@@ -1014,11 +1014,12 @@ static int call_model_options_init(lua_State* L) {
 /* [any-thread] since 0.1
  * Loads a model: a Hugging Face directory (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
  * Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, Gemma3ForCausalLM,
- * Gemma3ForConditionalGeneration, of which the text model is read) with config.json,
- * *.safetensors (single or sharded), and tokenizer.model or tokenizer.json (quire_tokenizer_load
- * says which); or a GGUF file of version 2 or 3 (of a model that is split over several: the first,
- * NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2, qwen3, smollm3,
- * phi3, granite and gemma3 with weights of the types QUIRE_TYPE_*, in any mixture.
+ * Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration, of which the text model is
+ * read) with config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
+ * (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
+ * over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
+ * qwen2, qwen3, smollm3, phi3, granite and gemma3 with weights of the types QUIRE_TYPE_*, in any
+ * mixture.
  * Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
  * at most 16 MB (or one row, or head, of a matrix) at a time, between the steps of sessions, which
  * go on meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT

@@ -285,6 +285,22 @@ TEST(ModelConfig, OfALargerModelTheTextModelIsRead) {
   EXPECT_THAT(with("model_type", "gemma3_text"), HasSubstr("expected gemma3"));
 }
 
+TEST(ModelConfig, OfALargerModelTheHeadIsTiedAsThatOneSays) {
+  Json mistral = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"model_type", "mistral3"}};
+  mistral["text_config"] = small();
+  mistral["text_config"]["model_type"] = "mistral";
+  mistral["text_config"].erase("architectures");
+  const auto parse = [&] { return parse_model_config(mistral.dump()); };
+  ASSERT_TRUE(parse().ok()) << parse().status().message();
+  EXPECT_EQ(parse()->architecture, "MistralForCausalLM");
+  EXPECT_FALSE(parse()->tie_word_embeddings);
+  mistral["tie_word_embeddings"] = true;
+  EXPECT_TRUE(parse()->tie_word_embeddings);
+  mistral["tie_word_embeddings"] = false;
+  mistral["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_FALSE(parse()->tie_word_embeddings);
+}
+
 TEST(ModelConfig, APartOfAHeadIsWholePairsAndOneForAll) {
   // The file's other settings, and what the message names.
   const std::pair<nlohmann::json, const char*> cases[] = {
