@@ -65,14 +65,15 @@ void check_ids(const ChatTemplate& known, const std::vector<ChatMessage>& messag
 
 // Fed one by one, messages are taken as they are together: all of them, or as many as are good.
 void check_parts(const ChatTemplate& known, const std::vector<ChatMessage>& messages, ChatOptions options) {
-  if (known.name() == "llama3-answering") return;  // it always begins an answer, which the next message would end
+  if (known.name().ends_with("-answering")) return;  // they begin answers unasked, which the next message would end
   options.begin_answer = false;
   ChatState whole, parts;
   const bool good = known.write(messages, options, whole).ok();
   bool all = !messages.empty();
   for (const ChatMessage& message : messages) all = all && known.write(std::span(&message, 1), options, parts).ok();
-  FUZZ_REQUIRE(good == all);
-  FUZZ_REQUIRE(!good || (whole.n_turns == parts.n_turns && whole.begun && parts.begun));
+  // DeepSeek's program writes a later system message first, which cannot be once something is written.
+  FUZZ_REQUIRE(good == all || (good && known.name().starts_with("deepseek")));
+  FUZZ_REQUIRE(!all || (whole.n_turns == parts.n_turns && whole.begun && parts.begun));
 }
 
 }  // namespace
