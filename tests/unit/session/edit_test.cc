@@ -1,6 +1,8 @@
 // Edited sessions: exact ones are sessions of the new text, bit for bit; approximate ones take over what they say.
 
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -317,6 +319,61 @@ TEST_P(MovedChunks, AreThoseOfTheNewTextInOneLayer) {
 }
 
 // Records in a file, few of which fit into memory; a session that was loaded; the same bits as in memory.
+// Two layers of Gemma, of which the first one adds nothing, since its last norms multiply by 1 - 1: keys depend on no
+// other token. The second one has a window of 40 tokens, and a RoPE base of its own.
+std::shared_ptr<Model> window_layer(const TemporaryFolder& folder) {
+  const std::filesystem::path path = folder.file("window_layer"), weights = path / "model.safetensors";
+  std::filesystem::copy(source_path("tests/golden/models/gemma3"), path);
+  std::ifstream config_file(path / "config.json"), weights_file(weights, std::ios::binary);
+  auto config = nlohmann::json::parse(config_file);
+  config["num_hidden_layers"] = 2;
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  std::string bytes{std::istreambuf_iterator<char>(weights_file), {}};
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const auto header = nlohmann::json::parse(bytes.substr(sizeof length, length));
+  for (const char* norm : {"post_attention_layernorm", "post_feedforward_layernorm"}) {
+    const auto& offsets = header.at("model.layers.0." + std::string(norm) + ".weight").at("data_offsets");
+    for (size_t at = offsets[0]; at < offsets[1]; at += sizeof(float)) {
+      constexpr float kNothing = -1;
+      std::memcpy(&bytes[sizeof length + length + at], &kNothing, sizeof kNothing);
+    }
+  }
+  for (const std::string layer : {"2", "3"}) {  // other names of the same length
+    const std::string from = "model.layers." + layer + ".", to = "other_layers_" + layer + ".";
+    for (size_t at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at)) {
+      bytes.replace(at, from.size(), to);
+    }
+  }
+  std::filesystem::remove(path / "config.json");
+  std::filesystem::remove(weights);
+  std::ofstream(path / "config.json") << config;
+  std::ofstream(weights, std::ios::binary) << bytes;
+  return take(load_model(make_runtime({}), path, {}));
+}
+
+TEST(MovedChunksOfWindows, AreTurnedByTheirOwnBase) {
+  const TemporaryFolder folder;
+  const auto model = window_layer(folder);
+  SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.kv_type = ElementType::kF32;
+  const Tokens old = random_tokens(*model, 250);
+  const auto read = [&](const Tokens& tokens) {
+    auto session = make_session(model, options);
+    expect_ok(session->feed_tokens(tokens));
+    expect_ok(run(session).status);
+    return session;
+  };
+  for (const int64_t shift : {int64_t{16}, int64_t{5}, int64_t{-9}}) {
+    SCOPED_TRACE(shift);
+    const Tokens now = part(old, 0, 30) + random_tokens(*model, 20 + shift, 5) + part(old, 50, 250);
+    const auto session = read(old);
+    EXPECT_GE(edit(*session, now, EditReuse::kApproximate).n_moved, 250 - 50 - 3 * 16);
+    expect_ok(run(session).status);
+    EXPECT_LE(worst_difference(last_logits(*session), last_logits(*read(now))), shift % 16 == 0 ? 0 : 1e-4);
+  }
+}
+
 TEST_P(MovedChunks, AreTheSameWhereverTheRecordsAre) {
   const TemporaryFolder folder;
   const SpillDirectory spill;
