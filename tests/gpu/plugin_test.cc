@@ -104,7 +104,7 @@ TEST(Plugin, WithoutADeviceEveryCallSaysSo) {
   EXPECT_NE(api().create_event(&event), 0);
   float row[4] = {1, 2, 3, 4};
   const DeviceRows rows{row, 4, ElementType::kF32};
-  EXPECT_NE(api().rms_norm(nullptr, rows, row, 1e-5f, 1, 4, rows), 0);
+  EXPECT_NE(api().rms_norm(nullptr, rows, row, 1e-5f, 1, 4, false, rows), 0);
   // No call left its error to the next one.
   EXPECT_EQ(api().probe(&probe), 0);
 }
