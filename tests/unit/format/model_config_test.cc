@@ -289,6 +289,7 @@ TEST(ModelConfig, OfALargerModelTheHeadIsTiedAsThatOneSays) {
   Json mistral = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"model_type", "mistral3"}};
   mistral["text_config"] = small();
   mistral["text_config"]["model_type"] = "mistral";
+  mistral["text_config"]["num_key_value_heads"] = 2;
   mistral["text_config"].erase("architectures");
   const auto parse = [&] { return parse_model_config(mistral.dump()); };
   ASSERT_TRUE(parse().ok()) << parse().status().message();
