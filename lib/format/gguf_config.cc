@@ -281,8 +281,7 @@ Status Reader::read_window() {
   return unsupported(window + " " + std::to_string(config_.sliding_window));
 }
 
-// Every sixth layer has none, unless the file gives another interval or says it of each layer; their base is of older
-// files a matter of course.
+// The file may give the interval of layers without one, or say it of each layer.
 Status Reader::read_window_layers() {
   if (config_.sliding_window == 0) return {};
   const std::string pattern = key("attention.sliding_window_pattern");
@@ -293,28 +292,26 @@ Status Reader::read_window_layers() {
     if (list->size() != n) return metadata_.bad(pattern, "one number, or " + std::to_string(n));
     for (size_t i = 0; i < n; ++i) slides[i] = (*list)[i] != 0;
   } else {
-    QUIRE_ASSIGN(const int64_t interval, metadata_.integer(pattern, 1, Limits::kPositions, 6));
+    QUIRE_ASSIGN(const int64_t interval, metadata_.integer(pattern, 1, Limits::kPositions, GgufGemma3::kInterval));
     for (size_t i = 0; i < n; ++i) slides[i] = static_cast<int64_t>(i + 1) % interval != 0;
   }
   const auto n_sliding = static_cast<size_t>(std::count(slides.begin(), slides.end(), true));
   if (n_sliding == 0) config_.sliding_window = 0;
-  QUIRE_ASSIGN(const double theta, metadata_.number(key("rope.freq_base_swa"), kMinTheta, kMaxTheta, 10000));
+  QUIRE_ASSIGN(const double theta,
+               metadata_.number(key("rope.freq_base_swa"), kMinTheta, kMaxTheta, GgufGemma3::kWindowTheta));
   if (n_sliding > 0) config_.window_rope_theta = theta;
   if (n_sliding > 0 && n_sliding < n) config_.window_layers = slides;
   return {};
 }
 
-// Gemma's factors follow from its shape; of the largest, whose heads are smaller than its width says, attention's does.
+// Gemma's factors follow from its shape.
 Status Reader::read_gemma() {
-  constexpr int kLayersOf27B = 62;
   config_.activation = Activation::kGelu;
   config_.sandwich_norms = true;
   config_.norm_offset = 1;
   config_.norm_offset_is_stored = true;
   config_.embedding_multiplier = std::sqrt(static_cast<double>(config_.hidden_size));
-  if (config_.n_layers == kLayersOf27B) {
-    config_.attention_multiplier = 1 / std::sqrt(static_cast<double>(config_.hidden_size / config_.n_query_heads));
-  }
+  config_.attention_multiplier = GgufGemma3::attention_scale(config_);
   QUIRE_ASSIGN(const bool there, has_parts({"post_attention_norm.weight", "post_ffw_norm.weight"}));
   if (there) return {};
   return Status(Code::kBadFile, "tensors blk.LAYER.post_attention_norm.weight and post_ffw_norm.weight are missing");
@@ -448,6 +445,13 @@ void Reader::describe() {
 }
 
 }  // namespace
+
+// Of the largest model, whose heads are smaller than its width says, the width counts.
+double GgufGemma3::attention_scale(const ModelConfig& config) {
+  constexpr int kLayersOf27B = 62;
+  const int dimensions = config.n_layers == kLayersOf27B ? config.hidden_size / config.n_query_heads : config.head_dim;
+  return 1 / std::sqrt(static_cast<double>(dimensions));
+}
 
 Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors) {
   constexpr const char* kKey = "general.architecture";

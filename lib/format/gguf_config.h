@@ -15,4 +15,11 @@ namespace quire {
 // messages name the key or the tensor.
 Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors);
 
+// What files of gemma3 need not say, and llama.cpp takes for granted.
+struct GgufGemma3 {
+  static constexpr int64_t kInterval = 6;        // every so many-th layer is without a window
+  static constexpr double kWindowTheta = 10000;  // RoPE's base in those that have one
+  static double attention_scale(const ModelConfig& config);
+};
+
 }  // namespace quire

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/format/gguf_config.h"
+
 namespace quire {
 namespace {
 
@@ -89,12 +91,11 @@ Status check_nope_layers(const ModelConfig& config) {
   return {};
 }
 
-// What readers take for granted of an interval of 6 and a base of 10000 is left out, as in llama.cpp's own files.
+// What readers take for granted is left out, as in llama.cpp's own files.
 Status add_window_layers(const ModelConfig& config, const std::string& prefix, GgufWriter& writer) {
   if (gguf_architecture(config) != "gemma3") return {};
   const std::vector<bool>& slides = config.window_layers;
-  const double usual = config.n_layers == 62 ? std::sqrt(static_cast<double>(config.n_query_heads) / config.hidden_size)
-                                             : 1 / std::sqrt(static_cast<double>(config.head_dim));
+  const double usual = GgufGemma3::attention_scale(config);
   if (std::fabs(config.attention_scale() / usual - 1) > 1e-6) {
     return Status(Code::kUnsupported, "GGUF has no key for the scale of attention of a gemma3 model; expected " +
                                           std::to_string(usual) + " but it is " +
@@ -111,8 +112,9 @@ Status add_window_layers(const ModelConfig& config, const std::string& prefix, G
                                           std::to_string(interval) + "th not to, but layer " + std::to_string(layer) +
                                           (config.is_window_layer(layer) ? " has one" : " has none"));
   }
-  if (interval != 6) writer.add(prefix + "attention.sliding_window_pattern", static_cast<uint32_t>(interval));
-  if (config.window_rope_theta != 10000) {
+  if (interval != GgufGemma3::kInterval)
+    writer.add(prefix + "attention.sliding_window_pattern", static_cast<uint32_t>(interval));
+  if (config.window_rope_theta != GgufGemma3::kWindowTheta) {
     writer.add(prefix + "rope.freq_base_swa", static_cast<float>(config.window_rope_theta));
   }
   return {};
