@@ -137,6 +137,16 @@ TEST_F(GgufFilesTest, TensorsHaveHuggingFaceNames) {
     EXPECT_EQ(hugging_face_name(gguf, true), hugging_face);
     EXPECT_EQ(gguf_name(hugging_face), gguf);
   }
+  // post_attention_layernorm is another norm where there are some behind attention and the MLP.
+  const std::pair<const char*, const char*> sandwich[] = {
+      {"blk.3.attn_norm.weight", "model.layers.3.input_layernorm.weight"},
+      {"blk.3.post_attention_norm.weight", "model.layers.3.post_attention_layernorm.weight"},
+      {"blk.3.ffn_norm.weight", "model.layers.3.pre_feedforward_layernorm.weight"},
+      {"blk.3.post_ffw_norm.weight", "model.layers.3.post_feedforward_layernorm.weight"}};
+  for (const auto& [gguf, hugging_face] : sandwich) {
+    EXPECT_EQ(hugging_face_name(gguf, false, true), hugging_face);
+    EXPECT_EQ(gguf_name(hugging_face, true), gguf);
+  }
 }
 
 ModelConfig heads_of_8() {
