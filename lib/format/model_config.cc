@@ -151,7 +151,7 @@ Result<FoundFamily> read_family(const JsonReader& reader) {
   }
   const std::string& name = *names->array()->front().string();
   for (const Family& family : kFamilies) {
-    const bool is_larger = name == family.larger;
+    const bool is_larger = !family.larger.empty() && name == family.larger;
     if (name != family.architecture && !is_larger) continue;
     const std::string expected(is_larger ? family.larger_type : family.model_type);
     QUIRE_ASSIGN(const std::string type, reader.string("model_type", expected));

@@ -285,6 +285,14 @@ TEST(ModelConfig, OfALargerModelTheTextModelIsRead) {
   EXPECT_THAT(with("model_type", "gemma3_text"), HasSubstr("expected gemma3"));
 }
 
+TEST(ModelConfig, AnArchitectureHasAName) {
+  Json nameless = {{"architectures", {""}}, {"model_type", ""}};
+  nameless["text_config"] = small();
+  const Status status = parse_model_config(nameless.dump()).status();
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("architecture ; supported are LlamaForCausalLM"));
+}
+
 TEST(ModelConfig, OfALargerModelTheHeadIsTiedAsThatOneSays) {
   Json mistral = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"model_type", "mistral3"}};
   mistral["text_config"] = small();
