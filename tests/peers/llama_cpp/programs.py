@@ -130,7 +130,7 @@ class LlamaCpp:
             self._decode([one])
 
     def go_back_to(self, n_tokens):
-        llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), 0, n_tokens, -1)
+        assert llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), 0, n_tokens, -1)
 
 
 def repeated(state, n):
