@@ -283,8 +283,8 @@ Status read_multipliers(const JsonReader& reader, ModelConfig& config) {
   return {};
 }
 
-// Norms of 1 + w, in front of and behind attention and the MLP; embeddings as large as those of a model that shares
-// them with its head must be.
+// Norms are of 1 + w, in front of and behind attention and the MLP; embeddings are multiplied by the root of their
+// width.
 Status read_gemma(const JsonReader& reader, ModelConfig& config) {
   config.activation = Activation::kGelu;
   config.sandwich_norms = true;
