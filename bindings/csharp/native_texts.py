@@ -89,6 +89,7 @@ NAMES_IN_TEXTS = {
     "quire_model_load": "Runtime.LoadModel",
     "quire_tokenizer_encode": "Tokenizer.Encode",
     "QUIRE_SESSION_NO_PREFIX_REUSE": "SessionOptions.PrefixReuse is false",
+    "QUIRE_SESSION_KEEP_BEHIND_WINDOWS": "SessionOptions.KeepBehindWindows",
     "err->message": "QuireException.Description",
     "err->os_error": "QuireException.SystemError",
 }

@@ -436,10 +436,15 @@ const (
 	// by quire_event.reused or by the time it takes, whether another one has read the same text, and
 	// for snapshots whose makers are not trusted.
 	SessionNoPrefixReuse SessionFlags = 1
+
+	// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+	// layers".
+	SessionKeepBehindWindows SessionFlags = 2
 )
 
 var namesSessionFlags = []named{
 	{1, "no_prefix_reuse"},
+	{2, "keep_behind_windows"},
 }
 
 // String names the flags, joined by "|".

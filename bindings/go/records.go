@@ -374,7 +374,7 @@ type MemoryPlan struct {
 	// same frequencies and kv_chunk
 	ScratchBytes int64 `json:"scratch_bytes"`
 
-	// of a token that is held
+	// of a token that is held; where some layers drop what lies behind their window, in the others
 	KVBytesPerToken int64 `json:"kv_bytes_per_token"`
 
 	// what longheads and dca_topk keep for choosing chunks; in the first tier

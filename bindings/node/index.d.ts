@@ -72,6 +72,8 @@ export type SessionOptions = With<C.SessionOptions, {
   adapters?: (Adapter | [adapter: Adapter, scale: number])[];
   /** false: it takes nothing over from other sessions, and gives them nothing. */
   prefixReuse?: boolean;
+  /** true: layers with a window of their own drop nothing, so that the text can be cut and edited anywhere. */
+  keepBehindWindows?: boolean;
 }>;
 
 export type Sampler = Omit<C.Sampler, 'kind'> & { kind: 'temperature' | 'top_k' | 'top_p' | 'min_p' | 'typical' | 'penalties' | 'dry' };

@@ -451,7 +451,7 @@ export interface MemoryPlan {
   /** activations and working memory, once per model; RoPE tables, once for all sessions with the
    * same frequencies and kv_chunk */
   scratchBytes: number;
-  /** of a token that is held */
+  /** of a token that is held; where some layers drop what lies behind their window, in the others */
   kvBytesPerToken: number;
   /** what longheads and dca_topk keep for choosing chunks; in the first tier */
   representationBytes: number;

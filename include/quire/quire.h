@@ -452,11 +452,11 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
- * (how many layers have a sliding window), "device" (its name), "device_reason" (why the model runs
- * there, and what the device lacks that would make it faster: that the log has as a warning too),
- * "identity" (32 digits that name configuration and weights, merged adapters included), and
- * "config.json" (the file's text; of a GGUF file what its metadata say of the model, as JSON).
- * Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
+ * are none), "device" (its name), "device_reason" (why the model runs there, and what the device
+ * lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
+ * name configuration and weights, merged adapters included), and "config.json" (the file's text; of
+ * a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
                                                 size_t* needed, quire_error* err);
@@ -887,6 +887,20 @@ typedef struct quire_session_adapter {
  * by quire_event.reused or by the time it takes, whether another one has read the same text, and
  * for snapshots whose makers are not trusted. */
 #define QUIRE_SESSION_NO_PREFIX_REUSE 1u
+/* Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+ * layers". */
+#define QUIRE_SESSION_KEEP_BEHIND_WINDOWS 2u
+
+/* Windows of some layers: in a model whose layers do not all have its sliding window (Gemma 3, five
+ * of six; see the property "sliding_window_layers"), keys and values of those that have it are
+ * dropped when the window has passed them, and the budgets hold a text many times longer. The text
+ * can then be cut (quire_session_truncate), edited, and taken over by other sessions, up to four
+ * chunks (of kv_chunk tokens) before its end, and at up to four places more: the last ones where
+ * something was fed or generated, and up to a chunk before these. They are given up where a budget
+ * has no room for them. Elsewhere a cut goes back to the last such place and reads from there
+ * again, at worst from the beginning; an edit with QUIRE_EDIT_APPROXIMATE moves no chunk whose keys
+ * were dropped. With QUIRE_SESSION_KEEP_BEHIND_WINDOWS these layers keep what the others keep.
+ * Tokens are the same with and without it. In these layers kv_old_type changes nothing. */
 
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
@@ -1041,7 +1055,7 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
  * where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
  * or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
- * one chunk).
+ * one chunk); in a model with windows of some layers, those behind the last place that was kept.
  * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
@@ -1722,7 +1736,8 @@ typedef struct quire_memory_plan {
   /* activations and working memory, once per model; RoPE tables, once for all sessions with the
    * same frequencies and kv_chunk */
   int64_t scratch_bytes;
-  int64_t kv_bytes_per_token; /* of a token that is held */
+  /* of a token that is held; where some layers drop what lies behind their window, in the others */
+  int64_t kv_bytes_per_token;
   /* what longheads and dca_topk keep for choosing chunks; in the first tier */
   int64_t representation_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */

@@ -29,6 +29,7 @@ struct SessionOptions {
   Type kv_old_type = Type::kDefault;
   std::int64_t old_after = 0;  // kOldAtOnce: no distance
   bool prefix_reuse = true;
+  bool keep_behind_windows = false;
 };
 
 namespace detail {
@@ -38,7 +39,8 @@ class CSessionOptions {
  public:
   explicit CSessionOptions(const SessionOptions& options) {
     c_ = initialised(quire_session_options_init);
-    c_.flags = options.prefix_reuse ? 0u : QUIRE_SESSION_NO_PREFIX_REUSE;
+    c_.flags = (options.prefix_reuse ? 0u : QUIRE_SESSION_NO_PREFIX_REUSE) |
+               (options.keep_behind_windows ? QUIRE_SESSION_KEEP_BEHIND_WINDOWS : 0u);
     if (options.strategy) {
       c_.strategy = options.strategy->data();
       c_.strategy_len = options.strategy->size();

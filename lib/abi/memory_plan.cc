@@ -40,6 +40,7 @@ Result<PlannedSession> read_planned(Runtime& runtime, const char* path, size_t p
   request.strategy = s.strategy;
   request.kv_type = s.kv_type;
   request.old_text = s.old_text;
+  request.keeps_behind_windows = s.keep_behind_windows;
   request.expected_tokens = s.expected_tokens;
   request.prefill_block = s.prefill_block;
   request.device_budget_bytes = s.device_budget_bytes;

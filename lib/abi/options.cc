@@ -113,7 +113,8 @@ Status read_old_text(const quire_session_options& o, OldText* old) {
 
 Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out) {
   quire_session_options o;
-  QUIRE_TRY(read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &o));
+  QUIRE_TRY(
+      read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE | QUIRE_SESSION_KEEP_BEHIND_WINDOWS, "quire_session_options", &o));
   QUIRE_TRY(read_strategy(o.strategy, o.strategy_len, &out->strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));
@@ -137,6 +138,7 @@ Status read_session_options(const quire_session_options* in, const Backend& back
   if (o.kv_type != 0) out->kv_type = static_cast<ElementType>(o.kv_type);
   if (o.overflow == QUIRE_OVERFLOW_STOP) out->overflow = OverflowPolicy::kStop;
   if (o.overflow == QUIRE_OVERFLOW_EXTRAPOLATE) out->overflow = OverflowPolicy::kExtrapolate;
+  out->keep_behind_windows = (o.flags & QUIRE_SESSION_KEEP_BEHIND_WINDOWS) != 0;
   out->reuse_prefixes = (o.flags & QUIRE_SESSION_NO_PREFIX_REUSE) == 0;
   out->expected_tokens = o.expected_tokens;
   out->device_budget_bytes = o.kv_device_budget_bytes;

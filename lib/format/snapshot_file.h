@@ -71,8 +71,11 @@ class SnapshotWriter {
 // no block. Any thread.
 class SnapshotFile {
  public:
-  static constexpr int64_t kVersion = 1;        // what a file has that needs no later one
-  static constexpr int64_t kNewestVersion = 2;  // narrow records; a reader of version 1 would misread these
+  static constexpr int64_t kVersion = 1;  // what a file has that needs no later one
+  // What a reader of an earlier version would misread: narrow records, and records of layers with a window, beside
+  // which there may be narrow ones.
+  static constexpr int64_t kNarrowVersion = 2, kWindowVersion = 3;
+  static constexpr int64_t kNewestVersion = kWindowVersion;
   static constexpr int64_t kHeaderBytes = 64;
   // Errors of the source; kBadFile that says what is damaged, or which version is not known, and at which byte.
   static Result<std::unique_ptr<SnapshotFile>> open(std::shared_ptr<const ByteSource> source);

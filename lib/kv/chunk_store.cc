@@ -14,9 +14,9 @@
 namespace quire {
 namespace {
 
-// Narrow records of a text are not the full ones.
-PrefixHash narrow_root(PrefixHash root) {
-  root[0] ^= std::byte{1};
+// Narrow records of a text, and those of layers with a window, are not the others.
+PrefixHash root_of(PrefixHash root, RecordKind kind) {
+  root[0] ^= static_cast<std::byte>(kind);
   return root;
 }
 
@@ -53,15 +53,19 @@ ChunkStore::ChunkStore(Backend& backend, const KvGeometry& geometry, int n_layer
       residency_(options.residency ? options.residency : std::make_shared<Residency>()),
       account_(backend.has_own_memory() ? "of device memory" : "of memory", options.budget_bytes, residency_->budget()),
       user_(backend, account_, tiers_.all, staging_bytes()),
-      table_(n_layers),
-      selection_(backend, geometry, n_layers, options.n_query_heads, options.selection, account_),
+      table_(n_layers, options.windowed.layers),
+      selection_(backend, geometry, static_cast<int>(table_.layers(RecordKind::kText).size()), options.n_query_heads,
+                 options.selection, account_),
       prefixes_(options.prefixes, options.prefix_root),
-      narrow_prefixes_(options.old.narrows() ? options.prefixes : nullptr, narrow_root(options.prefix_root)),
+      narrow_prefixes_(options.old.narrows() ? options.prefixes : nullptr,
+                       root_of(options.prefix_root, RecordKind::kNarrow)),
+      windowed_prefixes_(options.windowed.any() ? options.prefixes : nullptr,
+                         root_of(options.prefix_root, RecordKind::kWindow)),
       last_chosen_(static_cast<size_t>(n_layers)) {}
 
 ChunkStore::~ChunkStore() {
   residency_->stop(user_);
-  for (const KvKind kind : kAllKvKinds) drop(kind, 0, kNoLimit);
+  for (const RecordKind kind : kAllRecordKinds) drop(kind, 0, kNoLimit);
   drop_moves(kNoLimit);
   residency_->remove(user_);
 }
@@ -149,7 +153,10 @@ Status ChunkStore::make_room(int64_t bytes) {
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
   residency_->begin_step(user_);
-  return with_room([&] { return reserve_text(first, n); });
+  const auto reserve = [&] { return with_room([&] { return reserve_text(first, n); }); };
+  const Status status = reserve();
+  const bool lacks_room = status.code() == Code::kBudget || status.code() == Code::kOutOfMemory;
+  return lacks_room && drop_spare_windows() ? reserve() : status;
 }
 
 Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
@@ -158,24 +165,31 @@ Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
 
 Status ChunkStore::reserve_text(int64_t first, int64_t n) {
   const int64_t end = ceil_div(first + n, geometry_.chunk);
-  const std::vector<int64_t> missing = table_.extend(KvKind::kText, first / geometry_.chunk, end);
+  const std::vector<int64_t> missing = table_.extend(RecordKind::kText, first / geometry_.chunk, end);
+  std::vector<int64_t> missing_windowed;
+  if (options_.windowed.any()) missing_windowed = table_.extend(RecordKind::kWindow, first / geometry_.chunk, end);
   const int64_t selection = selection_.bytes_for(first + n);
   QUIRE_TRY(widen_young(first));
   find_to_narrow(first, n);
   // Narrow records are made one at a time, when the block's own records may leave memory.
   const int64_t in_step =
       (end - first / geometry_.chunk + condensed_chunks()) * record_bytes_ + (to_narrow_.empty() ? 0 : narrow_bytes_);
-  const int64_t added_records =
-      static_cast<int64_t>(missing.size()) * record_bytes_ + static_cast<int64_t>(to_narrow_.size()) * narrow_bytes_;
-  QUIRE_TRY(check_budget(selection, in_step, added_records * table_.n_layers(), first + n));
+  const std::pair<RecordKind, std::span<const int64_t>> made[] = {
+      {RecordKind::kText, missing}, {RecordKind::kWindow, missing_windowed}, {RecordKind::kNarrow, to_narrow_}};
+  int64_t added_records = 0;
+  for (const auto& [kind, chunks] : made) added_records += std::ssize(chunks) * chunk_bytes(kind);
+  QUIRE_TRY(check_budget(selection, in_step, added_records, first + n));
   QUIRE_TRY(reserve_selection(first, first + n));
-  QUIRE_TRY(own_chunk(KvKind::kText, first));
-  Status status = make_records(KvKind::kText, missing);
-  if (status.ok()) {
-    status = make_records(KvKind::kNarrow, to_narrow_);
-    for (size_t m = 0; !status.ok() && m < missing.size(); ++m) drop(KvKind::kText, missing[m], missing[m] + 1);
+  QUIRE_TRY(own_chunk(RecordKind::kText, first));
+  QUIRE_TRY(own_chunk(RecordKind::kWindow, first));
+  for (size_t m = 0; m < std::size(made); ++m) {
+    const Status status = make_records(made[m].first, made[m].second);
+    if (status.ok()) continue;
+    for (const auto& [kind, chunks] : std::span(made).first(m)) {
+      for (const int64_t chunk : chunks) drop(kind, chunk, chunk + 1);
+    }
+    return status.with_context("KV cache at token " + std::to_string(first));
   }
-  if (!status.ok()) return status.with_context("KV cache at token " + std::to_string(first));
   selection_.extend(first, n);
   return {};
 }
@@ -193,14 +207,14 @@ Status ChunkStore::reserve_selection(int64_t first, int64_t n_tokens) {
 Status ChunkStore::reserve_entries(int64_t first, int64_t n) {
   const int64_t before = condensed_chunks();
   const std::vector<int64_t> missing =
-      table_.extend(KvKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
+      table_.extend(RecordKind::kCondensed, first / geometry_.chunk, ceil_div(first + n, geometry_.chunk));
   // A step has all condensed entries of a layer at hand, and a record of text.
   Status status = check_budget(selection_.bytes(), (condensed_chunks() + 1) * record_bytes_,
-                               static_cast<int64_t>(missing.size()) * table_.n_layers() * record_bytes_, first + n);
-  if (status.ok()) status = own_chunk(KvKind::kCondensed, first);
-  if (status.ok()) status = make_records(KvKind::kCondensed, missing);
+                               std::ssize(missing) * chunk_bytes(RecordKind::kCondensed), first + n);
+  if (status.ok()) status = own_chunk(RecordKind::kCondensed, first);
+  if (status.ok()) status = make_records(RecordKind::kCondensed, missing);
   if (status.ok()) return status;
-  cut(KvKind::kCondensed, before);  // what is at hand is counted by the table's length
+  cut(RecordKind::kCondensed, before);  // what is at hand is counted by the table's length
   return status.with_context("KV cache at condensed entry " + std::to_string(first));
 }
 
@@ -219,7 +233,7 @@ Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing,
   return account_.check(fixed + bytes, " for " + std::to_string(n_tokens) + " tokens", residency_->reclaimable(user_));
 }
 
-Status ChunkStore::make_records(KvKind kind, std::span<const int64_t> chunks) {
+Status ChunkStore::make_records(RecordKind kind, std::span<const int64_t> chunks) {
   for (size_t made = 0; made < chunks.size(); ++made) {
     auto records = new_chunk(kind);
     if (!records.ok()) {
@@ -231,15 +245,15 @@ Status ChunkStore::make_records(KvKind kind, std::span<const int64_t> chunks) {
   return {};
 }
 
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk(KvKind kind) {
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk(RecordKind kind) {
   return writes_to_tier() ? new_chunk_in_tier(kind) : new_chunk_in_memory(kind);
 }
 
 // Records that could leave memory are in the way.
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(KvKind kind) {
-  const int64_t record_bytes = bytes_of(kind), bytes = table_.n_layers() * record_bytes;
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(RecordKind kind) {
+  const int64_t record_bytes = bytes_of(kind), bytes = chunk_bytes(kind);
   QUIRE_TRY(make_room(bytes));
-  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), record_bytes);
+  auto chunk = std::make_unique<ChunkRecords>(table_.layers(kind), record_bytes);
   chunk->holders.reserve(1);
   QUIRE_ASSIGN(chunk->page, account_.allocate_shared(backend_, bytes, MemoryKind::kDevice));
   fixed_bytes_ += bytes;
@@ -250,13 +264,13 @@ Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_memory(KvKind kin
 }
 
 // In the first tier that has room.
-Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(KvKind kind) {
-  auto chunk = std::make_unique<ChunkRecords>(table_.n_layers(), bytes_of(kind));
+Result<std::unique_ptr<ChunkRecords>> ChunkStore::new_chunk_in_tier(RecordKind kind) {
+  auto chunk = std::make_unique<ChunkRecords>(table_.layers(kind), bytes_of(kind));
   chunk->holders.reserve(1);
-  const size_t end = kind == KvKind::kNarrow ? tiers_.n_full + tiers_.n_narrow : tiers_.n_full;
-  for (size_t t = kind == KvKind::kNarrow ? tiers_.n_full : 0;; ++t) {
-    Result<std::vector<int64_t>> slots = tiers_.all[t]->take_slots(table_.n_layers());
-    if (!slots.ok() && slots.status().code() == Code::kBudget && drop_kept_slots(table_.n_layers() * bytes_of(kind))) {
+  const size_t end = kind == RecordKind::kNarrow ? tiers_.n_full + tiers_.n_narrow : tiers_.n_full;
+  for (size_t t = kind == RecordKind::kNarrow ? tiers_.n_full : 0;; ++t) {
+    Result<std::vector<int64_t>> slots = tiers_.all[t]->take_slots(chunk->n());
+    if (!slots.ok() && slots.status().code() == Code::kBudget && drop_kept_slots(chunk->bytes())) {
       --t;  // again
       continue;
     }
@@ -282,7 +296,7 @@ bool ChunkStore::drop_kept_slots(int64_t bytes) {
 }
 
 // The records have room for a holder.
-void ChunkStore::hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records) {
+void ChunkStore::hold(RecordKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records) {
   residency_->hold(user_, *records);
   table_.hold(kind, chunk, *records.release());
 }
@@ -325,12 +339,13 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   residency_->add(fork->user_);
   RecordTable table = table_;
   std::vector<ChunkRecords*> chunks;
-  for_held([&](KvKind, ChunkRecords& records) { chunks.push_back(&records); });
+  for_held([&](RecordKind, ChunkRecords& records) { chunks.push_back(&records); });
   std::vector<OldChunk> old = old_;
   std::vector<Move> moves = moves_;
   fork->selection_.share(selection_);
   fork->prefixes_.copy(prefixes_);
   fork->narrow_prefixes_.copy(narrow_prefixes_);
+  fork->windowed_prefixes_.copy(windowed_prefixes_);
   residency_->share(chunks, fork->user_);
   // Nothing fails from here on.
   table.see_fixed();
@@ -342,6 +357,8 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
   fork->evicted_until_ = evicted_until_;
+  fork->windows_until_ = windows_until_;
+  fork->next_query_ = next_query_;
   fork->full_from_ = full_from_;
   fork->narrow_until_ = narrow_until_;
   fork->complete_until_ = complete_until_;
@@ -351,7 +368,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
 // The records of a chunk that key `first` and others will be written to are this store's alone from here on: copies, if
 // others hold them too. The chunk is in no table of prefixes: it is not complete, or was cut. So nobody joins those who
 // hold it.
-Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
+Status ChunkStore::own_chunk(RecordKind kind, int64_t first) {
   const int64_t chunk = first / geometry_.chunk;
   if (first % geometry_.chunk == 0 || !table_.holds(kind, chunk)) return {};
   ChunkRecords& shared = table_.chunk(kind, chunk);
@@ -364,7 +381,7 @@ Status ChunkStore::own_chunk(KvKind kind, int64_t first) {
 }
 
 // A chunk of this store's own, which it holds, with what the records of another one are. It is not in the table yet.
-Result<ChunkRecords*> ChunkStore::copy_of(KvKind kind, ChunkRecords& shared) {
+Result<ChunkRecords*> ChunkStore::copy_of(RecordKind kind, ChunkRecords& shared) {
   std::vector<std::byte> host(static_cast<size_t>(bytes_of(kind)));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   struct Copy {
@@ -408,7 +425,7 @@ void ChunkStore::hide() {
 void ChunkStore::pin_all() {
   if (!spills()) return;
   std::vector<ChunkRecords*> fresh;  // they stand behind the others
-  for (const KvKind kind : kAllKvKinds) {
+  for (const RecordKind kind : kAllRecordKinds) {
     for (int64_t chunk = table_.n_chunks(kind) - 1; chunk >= 0 && table_.holds(kind, chunk); --chunk) {
       ChunkRecords& records = table_.chunk(kind, chunk);
       if (!residency_->is_fresh(records)) break;
@@ -426,14 +443,16 @@ void ChunkStore::pin_all() {
 }
 
 // The records of chunks that are asked for. A step of several queries may need both versions of a chunk.
-std::vector<std::pair<KvKind, int64_t>> ChunkStore::wanted(std::span<const int64_t> chunks, KvKind kind,
-                                                           const Versions& versions) const {
-  std::vector<std::pair<KvKind, int64_t>> all;
+std::vector<std::pair<RecordKind, int64_t>> ChunkStore::wanted(int layer, std::span<const int64_t> chunks, KvKind kind,
+                                                               const Versions& versions) const {
+  const RecordKind records = table_.kind_in(layer, kind);
+  const bool versioned = records == RecordKind::kText;
+  std::vector<std::pair<RecordKind, int64_t>> all;
   all.reserve(chunks.size());
   for (const int64_t chunk : chunks) {
     const int64_t first_key = chunk * geometry_.chunk;
-    if (kind == KvKind::kText && first_key < versions.narrow_before) all.emplace_back(KvKind::kNarrow, chunk);
-    if (kind != KvKind::kText || first_key >= versions.full_from) all.emplace_back(kind, chunk);
+    if (versioned && first_key < versions.narrow_before) all.emplace_back(RecordKind::kNarrow, chunk);
+    if (!versioned || first_key >= versions.full_from) all.emplace_back(records, chunk);
   }
   return all;
 }
@@ -445,7 +464,7 @@ Status ChunkStore::acquire(Queue& queue, int layer, std::span<const int64_t> chu
   if (kind == KvKind::kText && !pins_all_) hide();
   std::vector<Record*> records;
   const size_t before = seen_.size();
-  for (const auto& [version, chunk] : wanted(chunks, kind, versions)) {
+  for (const auto& [version, chunk] : wanted(layer, chunks, kind, versions)) {
     Record& record = table_.record(layer, version, chunk);
     if (!record.tier) continue;
     records.push_back(&record);
@@ -467,7 +486,7 @@ void ChunkStore::prefetch(int layer, std::span<const int64_t> chunks, Access acc
   if (!Residency::asynchronous(user_)) return;
   try {
     std::vector<Record*> records;
-    for (const auto& [version, chunk] : wanted(chunks, KvKind::kText, versions)) {
+    for (const auto& [version, chunk] : wanted(layer, chunks, KvKind::kText, versions)) {
       if (!table_.holds(version, chunk)) continue;
       Record& record = table_.record(layer, version, chunk);
       if (record.tier) records.push_back(&record);
@@ -485,9 +504,9 @@ void ChunkStore::release(Queue& queue) noexcept {
 // Of the CPU there is nothing to copy beforehand: its lower tiers take work or a disk.
 void ChunkStore::computed(int64_t n_tokens, int64_t n_entries) noexcept {
   if (!spills() || !backend_.has_own_memory()) return;
-  for (const KvKind kind : kAllKvKinds) {
-    const int64_t n = kind == KvKind::kCondensed ? n_entries : n_tokens;
-    const int64_t end = kind == KvKind::kNarrow ? narrow_until_ : n / geometry_.chunk;
+  for (const RecordKind kind : kAllRecordKinds) {
+    const int64_t n = kind == RecordKind::kCondensed ? n_entries : n_tokens;
+    const int64_t end = kind == RecordKind::kNarrow ? narrow_until_ : n / geometry_.chunk;
     for (int64_t& chunk = complete_until_[static_cast<size_t>(kind)]; chunk < end; ++chunk) {
       if (table_.holds(kind, chunk)) residency_->complete(table_.chunk(kind, chunk));
     }
@@ -498,27 +517,26 @@ void ChunkStore::computed(int64_t n_tokens, int64_t n_entries) noexcept {
 void ChunkStore::rest() { residency_->rest(user_); }
 
 std::vector<int64_t> ChunkStore::resident(int layer) const {
+  const RecordKind kind = table_.kind_in(layer, KvKind::kText);
   std::vector<int64_t> chunks;
-  for (int64_t chunk = 0; chunk < table_.n_chunks(KvKind::kText); ++chunk) {
-    if (table_.holds(KvKind::kText, chunk) && residency_->is_in(table_.record(layer, KvKind::kText, chunk)))
-      chunks.push_back(chunk);
+  for (int64_t chunk = 0; chunk < table_.n_chunks(kind); ++chunk) {
+    if (table_.holds(kind, chunk) && residency_->is_in(table_.record(layer, kind, chunk))) chunks.push_back(chunk);
   }
   return chunks;
 }
 
 // ---- forgetting
 
-void ChunkStore::drop(KvKind kind, int64_t first_chunk, int64_t end_chunk) {
+void ChunkStore::drop(RecordKind kind, int64_t first_chunk, int64_t end_chunk) {
   hide();
   for (int64_t c = first_chunk; c < std::min(end_chunk, table_.n_chunks(kind)); ++c) {
-    if (kind == KvKind::kText) prefixes_.leave(c);
-    if (kind == KvKind::kNarrow) narrow_prefixes_.leave(c);
+    if (PrefixChain* const chain = chain_of(kind)) chain->leave(c);
     if (table_.holds(kind, c)) let_go(table_.forget(kind, c));
   }
 }
 
 // Forgets the chunks from n_chunks on.
-void ChunkStore::cut(KvKind kind, int64_t n_chunks) {
+void ChunkStore::cut(RecordKind kind, int64_t n_chunks) {
   drop(kind, n_chunks, kNoLimit);
   table_.shorten(kind, n_chunks);
 }
@@ -529,16 +547,20 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   drop_unmade();
   bool known = prefixes_.cut(n_tokens / geometry_.chunk);
   known = narrow_prefixes_.cut(n_tokens / geometry_.chunk) || known;
-  cut(KvKind::kText, keep);
-  cut(KvKind::kNarrow, n_tokens / geometry_.chunk);
-  cut(KvKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
-  for (const KvKind kind : kAllKvKinds) {
-    const int64_t complete = (kind == KvKind::kCondensed ? n_entries : n_tokens) / geometry_.chunk;
+  windowed_prefixes_.cut(n_tokens / geometry_.chunk);
+  cut(RecordKind::kText, keep);
+  cut(RecordKind::kWindow, keep);
+  cut(RecordKind::kNarrow, n_tokens / geometry_.chunk);
+  cut(RecordKind::kCondensed, ceil_div(n_entries, geometry_.chunk));
+  for (const RecordKind kind : kAllRecordKinds) {
+    const int64_t complete = (kind == RecordKind::kCondensed ? n_entries : n_tokens) / geometry_.chunk;
     int64_t& until = complete_until_[static_cast<size_t>(kind)];
     until = std::min(until, complete);
   }
   selection_.truncate(n_tokens, known);
   evicted_until_ = std::min(evicted_until_, keep);
+  windows_until_ = std::min(windows_until_, keep);
+  next_query_ = std::min(next_query_, n_tokens);
   full_from_ = std::min(full_from_, keep);
   narrow_until_ = std::min(narrow_until_, n_tokens / geometry_.chunk);
 }
@@ -547,15 +569,16 @@ void ChunkStore::evict(int64_t begin, int64_t end) {
   const int64_t first = std::max(ceil_div(begin, geometry_.chunk), evicted_until_);
   const int64_t last = end / geometry_.chunk;
   if (first >= last) return;
-  for (int64_t c = first; c < std::min(last, table_.n_chunks(KvKind::kText)); ++c) {
-    if (table_.holds(KvKind::kText, c) || table_.holds(KvKind::kNarrow, c)) n_evicted_ += table_.n_layers();
+  for (int64_t c = first; c < std::min(last, table_.n_chunks(RecordKind::kText)); ++c) {
+    if (table_.holds(RecordKind::kText, c) || table_.holds(RecordKind::kNarrow, c))
+      n_evicted_ += n_records(RecordKind::kText);
   }
-  drop(KvKind::kText, first, last);
-  drop(KvKind::kNarrow, first, last);
+  drop(RecordKind::kText, first, last);
+  drop(RecordKind::kNarrow, first, last);
   evicted_until_ = last;
 }
 
-bool ChunkStore::can_write(KvKind kind, int64_t chunk) const {
+bool ChunkStore::can_write(RecordKind kind, int64_t chunk) const {
   return !table_.holds(kind, chunk) || !in_snapshot(table_.chunk(kind, chunk));
 }
 
@@ -563,16 +586,17 @@ bool ChunkStore::in_snapshot(const ChunkRecords& records) { return records.tier 
 
 int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
   const int64_t boundary = selection_.exact_boundary(n_tokens), chunk = boundary / geometry_.chunk;
-  return can_write(KvKind::kText, chunk) ? boundary : chunk * geometry_.chunk;
+  const bool writable = can_write(RecordKind::kText, chunk) && can_write(RecordKind::kWindow, chunk);
+  return writable ? boundary : chunk * geometry_.chunk;
 }
 
 bool ChunkStore::holds(int64_t begin, int64_t end) const {
-  return table_.holds(KvKind::kText, begin / geometry_.chunk, ceil_div(end, geometry_.chunk));
+  return table_.holds(RecordKind::kText, begin / geometry_.chunk, ceil_div(end, geometry_.chunk));
 }
 
 bool ChunkStore::holds_any(int64_t begin, int64_t end) const {
   for (int64_t chunk = begin / geometry_.chunk; chunk < ceil_div(end, geometry_.chunk); ++chunk) {
-    if (!table_.holds(KvKind::kText, chunk) && !table_.holds(KvKind::kNarrow, chunk)) return false;
+    if (!table_.holds(RecordKind::kText, chunk) && !table_.holds(RecordKind::kNarrow, chunk)) return false;
   }
   return true;
 }
@@ -580,9 +604,9 @@ bool ChunkStore::holds_any(int64_t begin, int64_t end) const {
 // ---- statistics
 
 int64_t ChunkStore::n_held() const {
-  int64_t n_old = 0;
-  for (const OldChunk& old : old_) n_old += (old.full ? 1 : 0) + (old.narrow ? 1 : 0);
-  return table_.n_held() + n_old * table_.n_layers();
+  int64_t n = 0;
+  for_held([&](RecordKind, const ChunkRecords& records) { n += records.n(); });
+  return n;
 }
 
 ChunkStoreStats ChunkStore::stats() const {
@@ -593,8 +617,8 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.n_records = n_held();
   stats.n_evicted = n_evicted_;
   stats.n_resident = stats.n_records - residency_->n_out(user_);
-  for_held([&](KvKind kind, const ChunkRecords& records) {
-    (kind == KvKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += table_.n_layers() * records.record_bytes;
+  for_held([&](RecordKind kind, const ChunkRecords& records) {
+    (kind == RecordKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += records.bytes();
     if (in_snapshot(records)) stats.n_in_snapshot += residency_->n_out(records);
   });
   const TierStats device = residency_->device_stats(user_);
@@ -665,9 +689,9 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].bytes_peak = account_.peak();
   all[0].n_records = n_held() - residency_->n_out(user_);
   std::vector<int64_t> held(tiers_.all.size());
-  for_held([&](KvKind, const ChunkRecords& records) {
+  for_held([&](RecordKind, const ChunkRecords& records) {
     for (size_t t = 0; t < tiers_.all.size(); ++t) {
-      if (records.tier == tiers_.all[t]) held[t] += table_.n_layers();
+      if (records.tier == tiers_.all[t]) held[t] += records.n();
     }
   });
   // Those of full and of narrow records are one.

@@ -1,7 +1,7 @@
 // The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
 // strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
 // condensed text are a second kind of keys, in records of the same form under the same budget. Records of old text in a
-// narrower type are a third kind (store_old_text.cc).
+// narrower type are a third kind (store_old_text.cc), and those of layers with a window a fourth (store_windows.cc).
 //
 // Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as the host's
 // memory below that of a device of its own, compressed memory, or a file in a spill directory, each record has its slot
@@ -35,6 +35,7 @@
 #include "lib/kv/store_snapshot.h"
 #include "lib/kv/tier.h"
 #include "lib/kv/tier_budget.h"
+#include "lib/kv/window_layers.h"
 #include "lib/support/allocator.h"
 #include "lib/support/status.h"
 
@@ -53,7 +54,9 @@ struct ChunkStoreOptions {
   Allocator* host_memory = nullptr;
   int64_t stored_div = 1;  // where text keys are stored: stored_position
   // Where it narrows: old chunks have narrow records, and their full ones are dropped when no query reads them.
+  // Not of layers with a window.
   OldText old{};
+  WindowLayers windowed{};
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
@@ -122,23 +125,44 @@ class ChunkStore {
   // Forgets the text keys from n_tokens on, and the condensed entries from n_entries on. Waits for records on their
   // way.
   void truncate(int64_t n_tokens, int64_t n_entries = 0);
-  // Drops the records whose text keys all lie in [begin, end). Calls come with ascending ranges. Waits as truncate().
+  // Drops the records whose text keys all lie in [begin, end), but those of layers with a window. Calls come with
+  // ascending ranges. Waits as truncate().
   void evict(int64_t begin, int64_t end);
-  // Whether no full record with a text key in [begin, end) was dropped.
+  // Whether no full record with a text key in [begin, end) was dropped; of layers with a window this says nothing, and
+  // neither do the next two.
   bool holds(int64_t begin, int64_t end) const;
   // Whether of each chunk with a text key in [begin, end) there are full or narrow records.
   bool holds_any(int64_t begin, int64_t end) const;
   // Whether the text keys in [begin, end) are held as queries from next_query on read them, or as narrow records are
   // made from.
   bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
-  // Full records of text that is old for next_query go, but for those of the last kSpareChunks chunks: so the text can
-  // be cut by as many tokens without being read again, and stores whose texts part there can share what is before.
-  // Waits as truncate().
+  // The least index of a query to come is next_query, from here on. Full records of text that is old for it go, but for
+  // those of the last kSpareChunks chunks: so the text can be cut by as many tokens without being read again, and
+  // stores whose texts part there can share what is before. Waits as truncate().
   static constexpr int64_t kSpareChunks = 4;
   void drop_old_text(int64_t next_query);
+
+  // ---- layers with a window (store_windows.cc)
+  bool is_windowed(int layer) const { return table_.is_windowed(layer); }
+  // Whether these layers have all text keys that queries from next_query on see; true where there are none.
+  bool holds_windows(int64_t next_query) const;
+  // Whether drop_behind_windows() has anything to do for this query.
+  bool passed_windows(int64_t next_query) const;
+  // Of these layers, records go that no query from next_query on reads, but for those of the last kSpareChunks chunks,
+  // and those that are read where the text is cut to one of `places`, or by up to a chunk's tokens more; so stores that
+  // share what is before a place find it, too. reserve() drops all these where a budget has no room. Waits as
+  // truncate().
+  void drop_behind_windows(int64_t next_query, std::span<const int64_t> places);
+  // Of the tokens before next_query, those from here on need not be named as places.
+  int64_t spare_places_from(int64_t next_query) const { return next_query - kSpareChunks / 2 * geometry_.chunk; }
+
+  // ---- steps
   // Chunks that are old for the last reserved token and have no narrow record yet, ascending: reserve() made room for
-  // it, and the step makes it in each layer from the full one, before it reads the chunk.
-  std::span<const int64_t> to_narrow() const { return to_narrow_; }
+  // it, and the step makes it in each layer from the full one, before it reads the chunk. None in a layer with a
+  // window.
+  std::span<const int64_t> to_narrow(int layer) const {
+    return is_windowed(layer) ? std::span<const int64_t>() : to_narrow_;
+  }
   // The step is done, with the narrow records that it had to make. Without this the next truncate() drops them.
   void narrowed() noexcept;
   // The most tokens, at most n_tokens, to which the text can be cut so that the following tokens come out as if no
@@ -189,15 +213,20 @@ class ChunkStore {
   // next ones can arrive meanwhile. Where not all that the store holds fits, a scan takes few, so that most of the
   // memory goes to records that stay there.
   int64_t window(int64_t n, Access access = Access::kRead) const;
-  int64_t condensed_chunks() const { return table_.n_chunks(KvKind::kCondensed); }
+  int64_t condensed_chunks() const { return table_.n_chunks(RecordKind::kCondensed); }
   KvRecords layer(int layer, KvKind kind = KvKind::kText) const {
     return {table_.layer(layer, kind), kind == KvKind::kText ? options_.stored_div : 1, table_.version()};
   }
 
-  Representations representations(int layer) const { return selection_.representations(layer); }
+  // None in a layer with a window; neither are queries kept there.
+  Representations representations(int layer) const {
+    return is_windowed(layer) ? Representations() : selection_.representations(table_.index_of(layer));
+  }
   // Rows for the raw queries of the chunk in progress before or after the reserved tokens; no buffer if `chunk` is
   // neither.
-  Rows queries_in_progress(int layer, int64_t chunk) const { return selection_.queries_in_progress(layer, chunk); }
+  Rows queries_in_progress(int layer, int64_t chunk) const {
+    return is_windowed(layer) ? Rows() : selection_.queries_in_progress(table_.index_of(layer), chunk);
+  }
 
   // Another store with the same contents. Both hold the same records, wherever they are, and each copies what it shares
   // before it changes it. kOutOfMemory: the store is as it was.
@@ -227,7 +256,7 @@ class ChunkStore {
   // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
   // one on, but for those that a snapshot has, which is let go. Returns their records, full and narrow; null: there are
   // none. They are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
-  using Kept = std::array<ChunkRecords*, 2>;
+  using Kept = std::array<ChunkRecords*, 3>;
   std::vector<Kept> keep_prefix();
   // Bytes of memory beside records.
   int64_t bytes_beside() const;
@@ -237,6 +266,7 @@ class ChunkStore {
   void close_prefixes() {
     prefixes_.close();
     narrow_prefixes_.close();
+    windowed_prefixes_.close();
   }
 
   // ---- moves: chunks of a text before an edit that stand elsewhere in the new one (store_moves.cc)
@@ -246,12 +276,19 @@ class ChunkStore {
     int64_t first_old = 0;
   };
   // As truncate(n_tokens, n_entries), but the records that `moves` need are kept aside. They lie behind what stays, all
-  // of them are held, full or narrow, and no old token is needed twice. Moves ascend; those from before are forgotten.
+  // of them are held (can_move), and no old token is needed twice. Moves ascend; those from before are forgotten.
   // An exception: nothing was changed.
   void truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::vector<Move> moves);
   // The next one that has not been made; null: there is none.
   const Move* next_move() const { return next_move_ < moves_.size() ? &moves_[next_move_] : nullptr; }
   int64_t n_moves() const { return static_cast<int64_t>(moves_.size() - next_move_); }
+  // Whether the records of a chunk that begins at an old token can be taken over: all kinds that a query may need.
+  bool can_move(int64_t first_old) const {
+    const int64_t end = first_old + geometry_.chunk;
+    return holds_any(first_old, end) &&
+           (!options_.windowed.any() ||
+            table_.holds(RecordKind::kWindow, first_old / geometry_.chunk, ceil_div(end, geometry_.chunk)));
+  }
   // The text, which ends where the next move's chunk begins, goes on with that chunk. Its records are those of the old
   // text, full and narrow as they were, if it had a chunk there; else full ones are made of two, and keys are turned to
   // their new offsets. Where a full record is needed and there is a narrow one alone, its numbers are taken: for a
@@ -266,6 +303,13 @@ class ChunkStore {
   // Writes all that the store holds of the first n_tokens tokens and n_entries entries, which are all it holds. Errors:
   // those of the sink; kIo, kBadFile, kOutOfMemory for records in lower tiers. The store is as it was.
   Result<StoreSnapshot> save(int64_t n_tokens, int64_t n_entries, BlockSink& sink);
+  // Keys of a kind that a snapshot of so many tokens and entries has records of, and how many records a chunk of them
+  // has.
+  int64_t saved_keys(RecordKind kind, int64_t n_tokens, int64_t n_entries) const;
+  int64_t n_records(RecordKind kind) const { return std::ssize(table_.layers(kind)); }
+  // Bytes of the records in it, of chunks for which `which` is true.
+  int64_t saved_bytes(int64_t n_tokens, int64_t n_entries,
+                      const std::function<bool(RecordKind kind, int64_t chunk)>& which) const;
   // How many blocks that will be, and their bytes.
   StoreSnapshotSize snapshot_size(int64_t n_tokens, int64_t n_entries) const;
   // An empty store becomes the one that was saved to options.snapshot. What other stores hold of the same text is
@@ -295,34 +339,40 @@ class ChunkStore {
   template <typename Do>
   Status with_room(const Do& reserve);
   Status reserve_text(int64_t first, int64_t n);
+  bool drop_spare_windows();
+  void drop_windows(int64_t end, const std::function<bool(int64_t chunk)>& is_kept);
   Status reserve_entries(int64_t first, int64_t n);
   Status make_room(int64_t bytes);
   bool drop_kept_slots(int64_t bytes);
   void note_hits(int64_t first_chunk, int64_t n_chunks);
   Status acquire(Queue& queue, int layer, std::span<const int64_t> chunks, Access access, KvKind kind,
                  const Versions& versions);
-  std::vector<std::pair<KvKind, int64_t>> wanted(std::span<const int64_t> chunks, KvKind kind,
-                                                 const Versions& versions) const;
+  std::vector<std::pair<RecordKind, int64_t>> wanted(int layer, std::span<const int64_t> chunks, KvKind kind,
+                                                     const Versions& versions) const;
   // `in_step`: bytes of records that one step must have in memory; `missing`: of records that are made; `fixed`: other
   // bytes of memory.
   Status check_budget(int64_t fixed, int64_t in_step, int64_t missing, int64_t n_tokens) const;
   Status reserve_selection(int64_t first, int64_t n_tokens);
   // All or none.
-  Status make_records(KvKind kind, std::span<const int64_t> chunks);
-  Result<std::unique_ptr<ChunkRecords>> new_chunk(KvKind kind);
-  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_memory(KvKind kind);
-  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_tier(KvKind kind);
-  void hold(KvKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
+  Status make_records(RecordKind kind, std::span<const int64_t> chunks);
+  // Bytes of a chunk's records of a kind.
+  int64_t chunk_bytes(RecordKind kind) const { return n_records(kind) * bytes_of(kind); }
+  Result<std::unique_ptr<ChunkRecords>> new_chunk(RecordKind kind);
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_memory(RecordKind kind);
+  Result<std::unique_ptr<ChunkRecords>> new_chunk_in_tier(RecordKind kind);
+  void hold(RecordKind kind, int64_t chunk, std::unique_ptr<ChunkRecords> records);
   void let_go(ChunkRecords& records);
-  Status own_chunk(KvKind kind, int64_t first);
-  Result<ChunkRecords*> copy_of(KvKind kind, ChunkRecords& shared);
-  bool can_write(KvKind kind, int64_t chunk) const;
+  Status own_chunk(RecordKind kind, int64_t first);
+  Result<ChunkRecords*> copy_of(RecordKind kind, ChunkRecords& shared);
+  bool can_write(RecordKind kind, int64_t chunk) const;
   static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return tiers_.n_full > 0; }
-  const KvGeometry& geometry(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_geometry_ : geometry_; }
+  const KvGeometry& geometry(RecordKind kind) const {
+    return kind == RecordKind::kNarrow ? narrow_geometry_ : geometry_;
+  }
   // Of the buffer that records go through; of small heads, narrow ones with their scales are the larger ones.
   int64_t staging_bytes() const { return std::max(record_bytes_, narrow_bytes_); }
-  int64_t bytes_of(KvKind kind) const { return kind == KvKind::kNarrow ? narrow_bytes_ : record_bytes_; }
+  int64_t bytes_of(RecordKind kind) const { return kind == RecordKind::kNarrow ? narrow_bytes_ : record_bytes_; }
   int64_t bytes_in(size_t tier) const;
   TierRows rows_of(size_t tier, int64_t n_held = 0) const;
   const TierBudget* budget_of(const TierStats& row) const;
@@ -330,21 +380,25 @@ class ChunkStore {
   bool must_copy(const ChunkRecords& records) const;
   bool can_take(const ChunkRecords& records, int64_t first, int64_t end) const;
   static Result<std::vector<std::vector<int32_t>>> prefix_ids(int64_t first, int64_t end, const ChunkIds& ids_of);
-  Result<PrefixChain::Take> take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
+  Result<PrefixChain::Take> take_prefix(RecordKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
                                         PrefixPages* pages);
-  Result<PrefixChain::Take> take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
+  Result<PrefixChain::Take> take_kinds(std::span<const RecordKind> kinds, bool all, std::span<const int32_t> ids,
                                        int64_t begin, bool copies, PrefixPages* pages);
   Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds, bool copies,
-                              const std::function<std::vector<KvKind>(int64_t)>& kinds_of);
+                              const std::function<std::vector<RecordKind>(int64_t)>& kinds_of);
   void enter_held(int64_t first, int64_t end);
-  void enter_prefix(int64_t chunk);
-  void hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records);
+  void enter_prefix(RecordKind kind, int64_t chunk);
+  void hold_shared(RecordKind kind, int64_t chunk, ChunkRecords& records);
   // Of moves.
   struct OldChunk {
     int64_t chunk;
-    ChunkRecords* full;    // null: there are none, or no move needs them any more
-    ChunkRecords* narrow;  // likewise
-    int64_t n_moves;       // that need it
+    int64_t n_moves;               // that need it
+    ChunkRecords* full = nullptr;  // null: there are none, or no move needs them any more; likewise the others
+    ChunkRecords* narrow = nullptr;
+    ChunkRecords* windowed = nullptr;
+    ChunkRecords*& of(RecordKind kind) {
+      return kind == RecordKind::kText ? full : kind == RecordKind::kNarrow ? narrow : windowed;
+    }
   };
   // The one or two old chunks that have the tokens of a move.
   std::span<OldChunk> old_of(const Move& move);
@@ -354,12 +408,13 @@ class ChunkStore {
   void for_held(const Use& use) const {
     table_.for_held(use);
     for (const OldChunk& old : old_) {
-      if (old.full) use(KvKind::kText, *old.full);
-      if (old.narrow) use(KvKind::kNarrow, *old.narrow);
+      if (old.full) use(RecordKind::kText, *old.full);
+      if (old.narrow) use(RecordKind::kNarrow, *old.narrow);
+      if (old.windowed) use(RecordKind::kWindow, *old.windowed);
     }
   }
   int64_t n_held() const;  // records of these
-  Status gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes);
+  Status gather(Queue& queue, RecordKind kind, const Move& move, std::span<const Rope* const> ropes);
   Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
   Status adopt_selection(int64_t first, int64_t end, PrefixPages pages);
@@ -372,23 +427,21 @@ class ChunkStore {
   void find_to_narrow(int64_t first, int64_t n);
   bool join_narrow(int64_t chunk);
   void drop_unmade();
+  PrefixChain* chain_of(RecordKind kind);  // null: records of this kind are not shared so
   bool append_prefix(std::span<const int32_t> ids);
-  void enter_narrow(int64_t chunk);
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
-  Result<Adopted> adopt_narrow(std::vector<std::vector<int32_t>> ids);
   Result<int64_t> adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
-  int64_t saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const;
-  std::vector<ChunkRange> held_chunks(KvKind kind, int64_t n_keys) const;
+  std::vector<ChunkRange> held_chunks(RecordKind kind, int64_t n_keys) const;
   Status write_new(Queue& queue, Record& record, std::span<const std::byte> bytes);
-  Status save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink);
+  Status save_records(Queue& queue, RecordKind kind, int64_t n_keys, BlockSink& sink);
   Status save_selection(Queue& queue, int64_t n_tokens, BlockSink& sink);
   Result<int64_t> restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
-  Status restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block);
-  Status restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block);
+  Status restore_records(Queue& queue, RecordKind kind, const StoreSnapshot& snapshot, int64_t* block);
+  Status restore_own(Queue& queue, RecordKind kind, int64_t chunk, int64_t block);
   Status restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block);
-  void drop(KvKind kind, int64_t first_chunk, int64_t end_chunk);
-  void cut(KvKind kind, int64_t n_chunks);
+  void drop(RecordKind kind, int64_t first_chunk, int64_t end_chunk);
+  void cut(RecordKind kind, int64_t n_chunks);
   void hide();
 
   Backend& backend_;
@@ -404,15 +457,16 @@ class ChunkStore {
   RecordTable table_;
   SelectionState selection_;
   PrefixChain prefixes_;
-  PrefixChain narrow_prefixes_;  // of the same text, with its narrow records
-  std::vector<OldChunk> old_;    // ascending; held as those of the table are
+  PrefixChain narrow_prefixes_;    // of the same text, with its narrow records
+  PrefixChain windowed_prefixes_;  // and with those of layers with a window
+  std::vector<OldChunk> old_;      // ascending; held as those of the table are
   std::vector<Move> moves_;
   size_t next_move_ = 0;
   int64_t fixed_bytes_ = 0;                        // of pages of records without slots
   std::vector<std::vector<int64_t>> last_chosen_;  // [layer]
   struct Seen {
     int layer;
-    KvKind kind;
+    RecordKind kind;
     int64_t chunk;
   };
   std::vector<Seen> seen_;  // what the last requests brought, and the backend sees
@@ -422,11 +476,13 @@ class ChunkStore {
   uint64_t seen_changes_ = 0;
   int64_t n_evicted_ = 0;
   int64_t evicted_until_ = 0;       // everything droppable before this chunk was dropped
+  int64_t windows_until_ = 0;       // the same of layers with a window, but for places
+  int64_t next_query_ = 0;          // of drop_old_text()
   int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
   // By kind: the residency knows that the chunks before it are complete.
-  std::array<int64_t, kKvKinds> complete_until_{};
+  std::array<int64_t, kRecordKinds> complete_until_{};
 };
 
 }  // namespace quire

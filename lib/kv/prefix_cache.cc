@@ -6,13 +6,6 @@
 #include <utility>
 
 namespace quire {
-namespace {
-
-int64_t bytes_of(const ChunkRecords& records) {
-  return static_cast<int64_t>(records.records.size()) * records.record_bytes;
-}
-
-}  // namespace
 
 PrefixCache::Out::~Out() {
   cache_.put_back(texts);
@@ -69,7 +62,7 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
 // n_texts_ has its records.
 void PrefixCache::count(const ChunkStore::Kept& chunk) {
   for (const ChunkRecords* const records : chunk) {
-    if (records && n_texts_.find(records)->second++ == 0) bytes_ += bytes_of(*records);
+    if (records && n_texts_.find(records)->second++ == 0) bytes_ += records->bytes();
   }
 }
 
@@ -78,7 +71,7 @@ void PrefixCache::discount(const ChunkStore::Kept& chunk) {
     if (!records) continue;
     const auto at = n_texts_.find(records);
     if (--at->second > 0) continue;
-    bytes_ -= bytes_of(*records);
+    bytes_ -= records->bytes();
     n_texts_.erase(at);
   }
 }
@@ -95,10 +88,13 @@ PrefixCache::Text& PrefixCache::take_out(Texts::iterator text, Out& out) {
   return out.texts.back();
 }
 
-// Of a text that was taken out: its last chunk goes.
+// Of a text that was taken out: its last chunk goes, and those behind which no text can go on then.
 void PrefixCache::shorten(Text& text) {
-  discount(text.chunks.back());
-  text.chunks.pop_back();
+  const int64_t chunk = text.store->geometry().chunk;
+  do {
+    discount(text.chunks.back());
+    text.chunks.pop_back();
+  } while (!text.chunks.empty() && !text.store->holds_windows(static_cast<int64_t>(text.chunks.size()) * chunk));
 }
 
 void PrefixCache::erase(Texts::iterator text, Out& out) {

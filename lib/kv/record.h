@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lib/backend/backend.h"
@@ -13,6 +14,13 @@ namespace quire {
 class RecordUser;
 struct ChunkRecords;
 struct OwnedRecords;
+
+// What the records of a chunk are: KvKind, but that text in layers whose queries see the last keys alone has records of
+// its own, kWindow, which go when the text behind them is long enough (WindowLayers).
+enum class RecordKind : uint8_t { kText, kCondensed, kNarrow, kWindow };
+inline constexpr RecordKind kAllRecordKinds[] = {RecordKind::kText, RecordKind::kCondensed, RecordKind::kNarrow,
+                                                 RecordKind::kWindow};
+inline constexpr int kRecordKinds = 4;
 
 // Keys and values of one chunk in one layer. `tier` and `slot` are set before others see the record; everything else is
 // the Residency's, under its mutex.
@@ -38,21 +46,25 @@ struct Record {
   std::unique_ptr<Buffer> memory;  // of the record's size
   KvRecord fixed;                  // in the chunk's page
   ChunkRecords* chunk = nullptr;   // whose record it is
+  int layer = 0;                   // of the model
   OwnedRecords* owner = nullptr;   // with whom `memory` counts; null: not in, or fixed
   // Neighbours among those of the owner, in the order of their use.
   Record* before = nullptr;
   Record* after = nullptr;
   uint64_t used_at = 0;  // when it was used last, as a number that grows with each use; 0: it came for a scan
 
-  int64_t layer() const;
   // Where it lies; none unless it is in.
   KvRecord place() const { return tier ? KvRecord{state == State::kIn ? memory.get() : nullptr, 0} : fixed; }
 };
 
-// The records of one chunk of a kind, by layer. What several stores hold is not changed: who wants to makes a copy.
+// The records of one chunk of a kind, in the layers that have records of it, ascending. What several stores hold is not
+// changed: who wants to makes a copy.
 struct ChunkRecords {
-  ChunkRecords(int n_layers, int64_t bytes) : record_bytes(bytes), records(static_cast<size_t>(n_layers)) {
-    for (Record& record : records) record.chunk = this;
+  ChunkRecords(std::span<const int> layers, int64_t bytes) : record_bytes(bytes), records(layers.size()) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      records[i].chunk = this;
+      records[i].layer = layers[i];
+    }
   }
   ChunkRecords(const ChunkRecords&) = delete;
   ChunkRecords& operator=(const ChunkRecords&) = delete;
@@ -64,8 +76,9 @@ struct ChunkRecords {
   std::shared_ptr<Tier> tier;        // of records with slots: all of them; the store that made them may be gone
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;
-};
 
-inline int64_t Record::layer() const { return this - chunk->records.data(); }
+  int64_t n() const { return static_cast<int64_t>(records.size()); }
+  int64_t bytes() const { return n() * record_bytes; }
+};
 
 }  // namespace quire

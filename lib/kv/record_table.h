@@ -16,31 +16,39 @@ namespace quire {
 // read them. They take no place of what the step before used in a layer to come: that is as likely to be read.
 enum class Access { kRead, kScan, kWrite, kLikely };
 
-// A chunk of a kind is held, in all layers, or not. One thread at a time.
+// A chunk of a kind is held, in all layers that have records of it, or not. One thread at a time.
 class RecordTable {
  public:
-  explicit RecordTable(int n_layers) : n_layers_(n_layers), views_(static_cast<size_t>(n_layers * kKvKinds)) {}
+  // windowed: of each layer, whether its records of text are kWindow; empty: in none they are.
+  RecordTable(int n_layers, const std::vector<bool>& windowed);
 
-  int n_layers() const { return n_layers_; }
+  int n_layers() const { return static_cast<int>(index_.size()); }
+  // Those that have records of a kind, ascending.
+  std::span<const int> layers(RecordKind kind) const { return kind == RecordKind::kWindow ? windowed_ : others_; }
+  bool is_windowed(int layer) const { return is_windowed_[static_cast<size_t>(layer)]; }
+  // Which layer it is among those of its kind.
+  int index_of(int layer) const { return index_[static_cast<size_t>(layer)]; }
+  // The records of a layer that have what the backend knows as this kind.
+  RecordKind kind_in(int layer, KvKind kind) const;
   int64_t n_held() const { return n_held_; }  // records
   // Chunks of a kind, dropped ones included.
-  int64_t n_chunks(KvKind kind) const { return static_cast<int64_t>(of(kind).size()); }
-  bool holds(KvKind kind, int64_t chunk) const {
+  int64_t n_chunks(RecordKind kind) const { return static_cast<int64_t>(of(kind).size()); }
+  bool holds(RecordKind kind, int64_t chunk) const {
     return chunk < n_chunks(kind) && of(kind)[static_cast<size_t>(chunk)];
   }
   // Whether the chunks [first, end) of a kind are all held.
-  bool holds(KvKind kind, int64_t first, int64_t end) const;
+  bool holds(RecordKind kind, int64_t first, int64_t end) const;
   // Of a chunk that is held.
-  ChunkRecords& chunk(KvKind kind, int64_t chunk) const { return *of(kind)[static_cast<size_t>(chunk)]; }
-  Record& record(int layer, KvKind kind, int64_t chunk) const {
-    return this->chunk(kind, chunk).records[static_cast<size_t>(layer)];
+  ChunkRecords& chunk(RecordKind kind, int64_t chunk) const { return *of(kind)[static_cast<size_t>(chunk)]; }
+  Record& record(int layer, RecordKind kind, int64_t chunk) const {
+    return this->chunk(kind, chunk).records[static_cast<size_t>(index_of(layer))];
   }
 
   // What the backend sees of a layer, by chunk: records that lie in memory, and stay there while they are seen.
-  std::span<const KvRecord> layer(int layer, KvKind kind) const { return views_[track(layer, kind)]; }
+  std::span<const KvRecord> layer(int layer, KvKind kind) const { return views_[track(layer, kind_in(layer, kind))]; }
   // Of no other table, and of this one while the backend sees the same.
   uint64_t version() const { return version_; }
-  void see(int layer, KvKind kind, int64_t chunk, const KvRecord& place) {
+  void see(int layer, RecordKind kind, int64_t chunk, const KvRecord& place) {
     change();
     view(layer, kind, chunk) = place;
   }
@@ -50,18 +58,18 @@ class RecordTable {
   void see_fixed();
 
   // Lengthens the table of a kind to n_chunks, and lists the chunks from `first` on that are not held.
-  std::vector<int64_t> extend(KvKind kind, int64_t first, int64_t n_chunks);
+  std::vector<int64_t> extend(RecordKind kind, int64_t first, int64_t n_chunks);
   // Forgets the chunks of a kind from n_chunks on, none of which is held.
-  void shorten(KvKind kind, int64_t n_chunks);
+  void shorten(RecordKind kind, int64_t n_chunks);
   // Never fails. The store holds the records from now on.
-  void hold(KvKind kind, int64_t chunk, ChunkRecords& records);
+  void hold(RecordKind kind, int64_t chunk, ChunkRecords& records);
   // Of a chunk that is held. The caller lets it go.
-  ChunkRecords& forget(KvKind kind, int64_t chunk);
+  ChunkRecords& forget(RecordKind kind, int64_t chunk);
 
   // Calls use(kind, records) for each chunk that is held.
   template <typename Use>
   void for_held(const Use& use) const {
-    for (const KvKind kind : kAllKvKinds) {
+    for (const RecordKind kind : kAllRecordKinds) {
       for (int64_t chunk = 0; chunk < n_chunks(kind); ++chunk) {
         if (holds(kind, chunk)) use(kind, this->chunk(kind, chunk));
       }
@@ -71,18 +79,22 @@ class RecordTable {
  private:
   // Comes before any change of what the backend sees, also of where it lies.
   void change();
-  KvRecord& view(int layer, KvKind kind, int64_t chunk) {
+  KvRecord& view(int layer, RecordKind kind, int64_t chunk) {
     return views_[track(layer, kind)][static_cast<size_t>(chunk)];
   }
   template <typename Place>
   void see_each(const Place& place_of);
-  size_t track(int layer, KvKind kind) const { return static_cast<size_t>(layer + static_cast<int>(kind) * n_layers_); }
-  std::vector<ChunkRecords*>& of(KvKind kind) { return chunks_[static_cast<size_t>(kind)]; }
-  const std::vector<ChunkRecords*>& of(KvKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
+  size_t track(int layer, RecordKind kind) const {
+    return static_cast<size_t>(layer + static_cast<int>(kind) * n_layers());
+  }
+  std::vector<ChunkRecords*>& of(RecordKind kind) { return chunks_[static_cast<size_t>(kind)]; }
+  const std::vector<ChunkRecords*>& of(RecordKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
 
-  int n_layers_;
-  std::vector<ChunkRecords*> chunks_[kKvKinds];  // null: not held
-  std::vector<std::vector<KvRecord>> views_;     // [layer of a kind][chunk]
+  std::vector<bool> is_windowed_;                    // [layer]
+  std::vector<int> index_;                           // [layer]
+  std::vector<int> windowed_, others_;               // layers
+  std::vector<ChunkRecords*> chunks_[kRecordKinds];  // null: not held
+  std::vector<std::vector<KvRecord>> views_;         // [layer of a kind][chunk]
   int64_t n_held_ = 0;
   uint64_t version_ = 0;  // 0: nothing was seen yet
 };

@@ -186,7 +186,7 @@ void Residency::pin(RecordUser& user, std::span<Record* const> records, Access a
   user.computes_ = true;
   user.rests_ = false;
   user.failure_ = {};
-  if (!records.empty()) user.layer_ = records.front()->layer();
+  if (!records.empty()) user.layer_ = records.front()->layer;
   for (Record* const record : records) {
     user.pinned_.push_back(record);
     ++record->n_pins;

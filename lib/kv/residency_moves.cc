@@ -378,7 +378,7 @@ Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& o
 // Whether a layer to come in this step is likely to need the record: the step before did there, or it was prefetched.
 bool Residency::needed_soon(const RecordUser& user, const Record& record) {
   if (record.used_at > user.step_began_) return record.expected;
-  return record.used_at > user.step_before_began_ && record.layer() > user.layer_;
+  return record.used_at > user.step_before_began_ && record.layer > user.layer_;
 }
 
 Record* Residency::own_victim(RecordUser& user) {

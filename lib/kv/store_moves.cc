@@ -15,7 +15,7 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   for (const Move& move : moves) {
     for (int64_t token = move.first_old / geometry_.chunk * geometry_.chunk; token < move.first_old + geometry_.chunk;
          token += geometry_.chunk) {
-      needed.push_back({token / geometry_.chunk, nullptr, nullptr, 1});
+      needed.push_back({.chunk = token / geometry_.chunk, .n_moves = 1});
     }
   }
   std::ranges::sort(needed, {}, &OldChunk::chunk);
@@ -32,8 +32,9 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   drop_moves(kNoLimit);
   hide();
   for (OldChunk& old : needed) {
-    if (table_.holds(KvKind::kText, old.chunk)) old.full = &table_.forget(KvKind::kText, old.chunk);
-    if (table_.holds(KvKind::kNarrow, old.chunk)) old.narrow = &table_.forget(KvKind::kNarrow, old.chunk);
+    for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+      if (table_.holds(kind, old.chunk)) old.of(kind) = &table_.forget(kind, old.chunk);
+    }
   }
   old_ = std::move(needed);
   moves_ = std::move(moves);
@@ -48,7 +49,7 @@ std::span<ChunkStore::OldChunk> ChunkStore::old_of(const Move& move) {
 void ChunkStore::forget_move(const Move& move) {
   for (OldChunk& old : old_of(move)) {
     if (--old.n_moves > 0) continue;
-    for (ChunkRecords** const records : {&old.full, &old.narrow}) {
+    for (ChunkRecords** const records : {&old.full, &old.narrow, &old.windowed}) {
       if (*records) let_go(*std::exchange(*records, nullptr));
     }
   }
@@ -75,19 +76,22 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   struct Undo {
     ChunkStore& store;
     const Move& move;
-    const OldChunk* lent = nullptr;  // its records are in the table
+    OldChunk* lent = nullptr;  // its records are in the table
     bool done = false;
     ~Undo() {
       if (done) return;
       store.hide();
-      if (lent && lent->full) store.table_.forget(KvKind::kText, move.chunk);
-      if (lent && lent->narrow) store.table_.forget(KvKind::kNarrow, move.chunk);
+      for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+        if (lent && lent->of(kind)) store.table_.forget(kind, move.chunk);
+      }
       store.truncate(move.chunk * store.geometry_.chunk);
     }
   } undo{*this, move};
   std::vector<std::unique_ptr<PreparedStep>> steps;  // the queue's destructor waits for what works with them
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
-  const std::vector<int64_t> missing = table_.extend(KvKind::kText, move.chunk, move.chunk + 1);
+  for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+    table_.extend(kind, move.chunk, move.chunk + 1);
+  }
   const bool whole = old.size() == 1;
   // Of a move of two, both and the new one are in memory together.
   QUIRE_TRY(check_budget(selection_.bytes_for(first + geometry_.chunk), (whole ? 1 : 3) * record_bytes_ + narrow_bytes_,
@@ -95,24 +99,27 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   QUIRE_TRY(make_room(selection_.bytes_to_add(first, first + geometry_.chunk)));
   QUIRE_TRY(selection_.reserve(first, first + geometry_.chunk));
   if (whole) {
-    table_.extend(KvKind::kNarrow, move.chunk, move.chunk + 1);
     undo.lent = &old[0];
-    if (old[0].full) table_.hold(KvKind::kText, move.chunk, *old[0].full);
-    if (old[0].narrow) table_.hold(KvKind::kNarrow, move.chunk, *old[0].narrow);
+    for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+      if (ChunkRecords* const records = old[0].of(kind)) table_.hold(kind, move.chunk, *records);
+    }
   } else {
-    QUIRE_TRY(make_records(KvKind::kText, missing));
-    QUIRE_TRY(gather(*queue, move, ropes));
+    for (const RecordKind kind : {RecordKind::kText, RecordKind::kWindow}) {
+      if (table_.layers(kind).empty()) continue;
+      QUIRE_TRY(make_records(kind, {&move.chunk, 1}));
+      QUIRE_TRY(gather(*queue, kind, move, ropes));
+    }
   }
   selection_.extend(first, geometry_.chunk);
   if (options_.selection.count > 0) {
-    if (!table_.holds(KvKind::kText, move.chunk)) QUIRE_TRY(widen(*queue, move.chunk));
+    if (!table_.holds(RecordKind::kText, move.chunk)) QUIRE_TRY(widen(*queue, move.chunk));
     QUIRE_TRY(represent(*queue, move.chunk, ropes, steps));
   }
   QUIRE_TRY(narrow_moved(*queue, first + geometry_.chunk, ropes[0], steps));
   undo.done = true;
   ++next_move_;
   if (whole) {
-    old[0] = {old[0].chunk, nullptr, nullptr, 0};  // the table has its records
+    old[0] = {.chunk = old[0].chunk, .n_moves = 0};  // the table has its records
   } else {
     hide();
     forget_move(move);
@@ -121,11 +128,11 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   return {};
 }
 
-// Fills the records of a new chunk from those of two old ones. Where one has narrow records alone, they are widened to
-// memory beside.
-Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* const> ropes) {
+// Fills the records of a new chunk, of text or of layers with a window, from those of two old ones. Where one has
+// narrow records alone, they are widened to memory beside.
+Status ChunkStore::gather(Queue& queue, RecordKind kind, const Move& move, std::span<const Rope* const> ropes) {
   const std::span<OldChunk> old = old_of(move);
-  ChunkRecords& made = table_.chunk(KvKind::kText, move.chunk);
+  ChunkRecords& made = table_.chunk(kind, move.chunk);
   struct Release {
     ChunkStore& store;
     Queue& queue;
@@ -148,32 +155,32 @@ Status ChunkStore::gather(Queue& queue, const Move& move, std::span<const Rope* 
   } free{*this, queue, widened};
   std::vector<std::byte> host;
   for (size_t i = 0; i < 2; ++i) {
-    if (old[i].full) continue;
+    if (old[i].of(kind)) continue;
     QUIRE_TRY(make_room(record_bytes_));
     QUIRE_ASSIGN(widened[i], account_.allocate(backend_, record_bytes_, MemoryKind::kDevice));
     host.resize(static_cast<size_t>(record_bytes_));
   }
-  for (size_t layer = 0; layer < made.records.size(); ++layer) {
-    Record* const to = &made.records[layer];
+  for (size_t r = 0; r < made.records.size(); ++r) {
+    Record* const to = &made.records[r];
     std::vector<Record*> read;
     KvRecord from[2];
     for (size_t i = 0; i < 2; ++i) {
       if (widened[i]) {
         from[i] = {widened[i].get(), 0};
-        QUIRE_TRY(read_widened(queue, old[i].narrow->records[layer], host));
+        QUIRE_TRY(read_widened(queue, old[i].narrow->records[r], host));
         QUIRE_TRY(backend_.upload(queue, host.data(), *widened[i], 0, host.size()));
         QUIRE_TRY(finish_queue(backend_, queue));
-      } else if (old[i].full->records[layer].tier) {
-        read.push_back(&old[i].full->records[layer]);
+      } else if (Record& record = old[i].of(kind)->records[r]; record.tier) {
+        read.push_back(&record);
       }
     }
     QUIRE_TRY(residency_->acquire(user_, queue, read, Access::kScan, Pins::kReplaced));
     if (to->tier) QUIRE_TRY(residency_->acquire(user_, queue, {&to, 1}, Access::kWrite, Pins::kKept));
     for (size_t i = 0; i < 2; ++i) {
-      if (!widened[i]) from[i] = old[i].full->records[layer].place();
+      if (!widened[i]) from[i] = old[i].of(kind)->records[r].place();
     }
     QUIRE_TRY(backend_.move_kv({queue}, {.geometry = geometry_,
-                                         .rope = ropes[layer],
+                                         .rope = ropes[static_cast<size_t>(to->layer)],
                                          .stored_div = options_.stored_div,
                                          .first = from[0],
                                          .second = from[1],
@@ -194,7 +201,7 @@ Status ChunkStore::represent(Queue& queue, int64_t chunk, std::span<const Rope* 
     ~Release() { store.release(queue); }
   } release{*this, queue};
   const Rope* rope = nullptr;
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+  for (const int layer : table_.layers(RecordKind::kText)) {
     if (steps.empty() || ropes[static_cast<size_t>(layer)] != rope) {
       rope = ropes[static_cast<size_t>(layer)];
       const StepSequence sequence{.plan = std::make_shared<const Plan>(),

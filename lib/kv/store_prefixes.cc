@@ -1,4 +1,7 @@
 // How a chunk store shares the chunks of its text with others: ChunkStore's part of prefixes.
+//
+// A text has a chain in the table for each kind of records that it has: its full records, of which old ones are missing
+// where these are narrow; its narrow ones; those of layers with a window, most of which are missing.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -7,6 +10,39 @@
 #include "lib/kv/prefix_cache.h"
 
 namespace quire {
+
+PrefixChain* ChunkStore::chain_of(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kText:
+      return &prefixes_;
+    case RecordKind::kNarrow:
+      return &narrow_prefixes_;
+    case RecordKind::kWindow:
+      return &windowed_prefixes_;
+    case RecordKind::kCondensed:
+      break;
+  }
+  return nullptr;
+}
+
+// All chains have one chunk more, or none, at an exception too.
+bool ChunkStore::append_prefix(std::span<const int32_t> ids) {
+  struct Undo {
+    std::vector<PrefixChain*> longer{};
+    ~Undo() {
+      for (PrefixChain* const chain : longer) chain->cut(chain->size() - 1);
+    }
+  } undo;
+  undo.longer.reserve(kRecordKinds);
+  for (const RecordKind kind : kAllRecordKinds) {
+    PrefixChain* const chain = chain_of(kind);
+    if (!chain || !chain->takes_part()) continue;
+    if (!chain->append(ids)) return false;
+    undo.longer.push_back(chain);
+  }
+  undo.longer.clear();
+  return true;
+}
 
 void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of) {
   if (!shares_prefixes() || first >= end) return;
@@ -24,15 +60,20 @@ void ChunkStore::enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_
 // Others may take over these chunks: all of their representations are there.
 void ChunkStore::enter_held(int64_t first, int64_t end) {
   for (int64_t chunk = first; chunk < end; ++chunk) {
-    if (table_.holds(KvKind::kText, chunk)) enter_prefix(chunk);
-    if (table_.holds(KvKind::kNarrow, chunk)) enter_narrow(chunk);
+    for (const RecordKind kind : kAllRecordKinds) {
+      if (chain_of(kind) && table_.holds(kind, chunk)) enter_prefix(kind, chunk);
+    }
   }
 }
 
-void ChunkStore::enter_prefix(int64_t chunk) {
-  const PrefixPages pages = selection_.pages_of(chunk * geometry_.chunk, (chunk + 1) * geometry_.chunk);
-  if (prefixes_.holds(chunk) && pages.empty()) return;
-  prefixes_.enter(chunk, table_.chunk(KvKind::kText, chunk), pages);
+void ChunkStore::enter_prefix(RecordKind kind, int64_t chunk) {
+  PrefixChain& chain = *chain_of(kind);
+  PrefixPages pages;
+  if (kind != RecordKind::kWindow) {
+    pages = selection_.pages_of(chunk * geometry_.chunk, (chunk + 1) * geometry_.chunk);
+  }
+  if (chain.holds(chunk) && pages.empty()) return;
+  chain.enter(chunk, table_.chunk(kind, chunk), pages);
 }
 
 bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
@@ -46,7 +87,7 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
 }
 
 // The store became a holder of these records, which another one had.
-void ChunkStore::hold_shared(KvKind kind, int64_t chunk, ChunkRecords& records) {
+void ChunkStore::hold_shared(RecordKind kind, int64_t chunk, ChunkRecords& records) {
   table_.hold(kind, chunk, records);
   if (!records.page) return;
   const auto bytes = static_cast<int64_t>(records.page->size());
@@ -79,23 +120,81 @@ Result<std::vector<std::vector<int32_t>>> ChunkStore::prefix_ids(int64_t first, 
   return ids;
 }
 
+// To how many of the chunks that follow, with these ids, the text can be lengthened: records of all of them are known,
+// full ones of those that the next query reads at full width, and those of layers with a window that it reads there.
+int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
+  struct Restore {
+    PrefixChain& chain;
+    const int64_t size = chain.size();
+    ~Restore() { chain.cut(size); }
+  } full{prefixes_}, narrow{narrow_prefixes_}, windowed{windowed_prefixes_};
+  const int64_t first = full.size;
+  int64_t best = 0, in_full = 0, in_windows = 0;  // chunks in a row up to here that are known so
+  for (size_t n = 0; n < ids.size(); ++n) {
+    const bool is_full = prefixes_.knows(ids.subspan(n, 1));
+    if (!is_full && !narrow_prefixes_.knows(ids.subspan(n, 1))) break;
+    in_full = is_full ? in_full + 1 : 0;
+    in_windows = windowed_prefixes_.knows(ids.subspan(n, 1)) ? in_windows + 1 : 0;
+    const int64_t end = first + static_cast<int64_t>(n) + 1, query = end * geometry_.chunk;
+    const int64_t old = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
+    const bool reads_windows =
+        !options_.windowed.any() ||
+        end - std::max(first, options_.windowed.first_seen(query) / geometry_.chunk) <= in_windows;
+    if (end - std::max(first, old) <= in_full && reads_windows) best = end - first;
+    if (!append_prefix(ids[n])) break;
+  }
+  return best;
+}
+
 Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
-  QUIRE_ASSIGN(auto ids, prefix_ids(n_prefixes(), end, ids_of));
-  if (options_.old.narrows()) return adopt_narrow(std::move(ids));
   const int64_t first = n_prefixes();
-  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, true, [](int64_t) { return std::vector{KvKind::kText}; }));
+  QUIRE_ASSIGN(auto ids, prefix_ids(first, end, ids_of));
+  const bool in_parts = options_.old.narrows() || options_.windowed.any();
+  const auto n_asked = static_cast<int64_t>(ids.size());
+  // All chunks that are known, as far as the next query can go on from there, or none. Of old ones narrow records are
+  // taken if there are any.
+  if (in_parts) ids.resize(static_cast<size_t>(known_prefix(ids)));
+  const int64_t query = (first + static_cast<int64_t>(ids.size())) * geometry_.chunk;
+  const int64_t full_from = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
+  const int64_t windowed_from = options_.windowed.first_seen(query) / geometry_.chunk;
+  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, true, [&](int64_t chunk) {
+                 std::vector<RecordKind> kinds;
+                 if (chunk < full_from && options_.old.narrows()) kinds.push_back(RecordKind::kNarrow);
+                 kinds.push_back(RecordKind::kText);
+                 if (chunk >= windowed_from && options_.windowed.any()) kinds.push_back(RecordKind::kWindow);
+                 return kinds;
+               }));
+  if (in_parts && adopted.end != AdoptEnd::kAll) {
+    truncate(first * geometry_.chunk);
+    return Adopted{0, adopted.end};
+  }
   enter_held(first, first + adopted.n_chunks);
+  if (adopted.end == AdoptEnd::kAll && adopted.n_chunks < n_asked) adopted.end = AdoptEnd::kUnknown;
   return adopted;
+}
+
+// The first `end` chunks of what a snapshot has, as far as others hold records of them. What they hold in one type
+// alone, or not in the snapshot's, is read from it in the other; and what would have to be copied.
+Result<int64_t> ChunkStore::adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of) {
+  QUIRE_ASSIGN(const auto ids, prefix_ids(0, end, ids_of));
+  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, false, [&](int64_t chunk) {
+                 std::vector<RecordKind> kinds;
+                 for (const RecordKind kind : {RecordKind::kNarrow, RecordKind::kText, RecordKind::kWindow}) {
+                   if (snapshot.has(kind, chunk)) kinds.push_back(kind);
+                 }
+                 return kinds;
+               }));
+  return adopted.n_chunks;
 }
 
 // The text has one chunk more in the chain of a kind, whose records the store holds too, or, if `copies`, has a copy
 // of. begin: where what is taken over begins.
-Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
-                                                  PrefixPages* pages) {
-  PrefixChain& chain = kind == KvKind::kNarrow ? narrow_prefixes_ : prefixes_;
+Result<PrefixChain::Take> ChunkStore::take_prefix(RecordKind kind, std::span<const int32_t> ids, int64_t begin,
+                                                  bool copies, PrefixPages* pages) {
+  PrefixChain& chain = *chain_of(kind);
   const int64_t chunk = chain.size(), at = chunk * geometry_.chunk;
   table_.extend(kind, chunk, chunk + 1);
-  const size_t n_pages = selection_.n_pages_of(at, at + geometry_.chunk);
+  const size_t n_pages = kind == RecordKind::kWindow ? 0 : selection_.n_pages_of(at, at + geometry_.chunk);
   ChunkRecords* records = nullptr;
   bool needs_spill = false;
   const auto accept = [&](const ChunkRecords& known) {
@@ -129,32 +228,40 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(KvKind kind, std::span<const i
   return PrefixChain::Take::kRefused;
 }
 
-// The text has one chunk more, of which the store holds what others have of these kinds: `all` of them, or the first
-// one. kTaken: one at least.
-Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const KvKind> kinds, bool all, std::span<const int32_t> ids,
-                                                 int64_t begin, bool copies, PrefixPages* pages) {
+// The text has one chunk more, of which the store holds what others have of these kinds. all: what they have of each,
+// if it is anything of text; else one of text, the first that they have, and one of layers with a window if that is
+// among the kinds.
+Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const RecordKind> kinds, bool all,
+                                                 std::span<const int32_t> ids, int64_t begin, bool copies,
+                                                 PrefixPages* pages) {
   const int64_t chunk = n_prefixes();
   PrefixChain::Take taken = PrefixChain::Take::kUnknown;
-  for (const KvKind kind : kinds) {
-    if (taken == PrefixChain::Take::kTaken && !all) break;
+  for (const RecordKind kind : kinds) {
+    if (kind == RecordKind::kWindow || (taken == PrefixChain::Take::kTaken && !all)) continue;
     PrefixPages own;
     QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, copies, &own));
     if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
     if (taken != PrefixChain::Take::kTaken) taken = take;
   }
   if (taken != PrefixChain::Take::kTaken) return taken;
-  for (PrefixChain* chain : {&prefixes_, &narrow_prefixes_}) {
-    if (!chain->takes_part() || chain->size() > chunk || chain->append(ids)) continue;
-    truncate(chunk * geometry_.chunk);  // another text has its hash
-    return PrefixChain::Take::kUnknown;
+  if (std::ranges::find(kinds, RecordKind::kWindow) != kinds.end()) {
+    PrefixPages none;
+    QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(RecordKind::kWindow, ids, begin, copies, &none));
+    if (!all) taken = take;
   }
+  for (const RecordKind kind : kAllRecordKinds) {
+    PrefixChain* const chain = chain_of(kind);
+    if (!chain || !chain->takes_part() || chain->size() > chunk || chain->append(ids)) continue;
+    taken = PrefixChain::Take::kUnknown;  // another text has its hash
+  }
+  if (taken != PrefixChain::Take::kTaken) truncate(chunk * geometry_.chunk);
   return taken;
 }
 
 // Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can. The caller enters them.
 Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
                                                     bool copies,
-                                                    const std::function<std::vector<KvKind>(int64_t)>& kinds_of) {
+                                                    const std::function<std::vector<RecordKind>(int64_t)>& kinds_of) {
   const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
   const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
   Adopted adopted;
@@ -171,12 +278,13 @@ Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<
     // A page's last chunk has those before it, too.
     if (own.empty()) continue;
     pages.resize(static_cast<size_t>(chunk * geometry_.chunk / page_tokens - begin / page_tokens) *
-                 static_cast<size_t>(table_.n_layers()));
+                 table_.layers(RecordKind::kText).size());
     pages.insert(pages.end(), own.begin(), own.end());
   }
   const int64_t n = first + adopted.n_chunks;
-  table_.shorten(KvKind::kText, std::min(n, table_.n_chunks(KvKind::kText)));
-  table_.shorten(KvKind::kNarrow, std::min(n, table_.n_chunks(KvKind::kNarrow)));
+  table_.shorten(RecordKind::kText, std::min(n, table_.n_chunks(RecordKind::kText)));
+  table_.shorten(RecordKind::kNarrow, std::min(n, table_.n_chunks(RecordKind::kNarrow)));
+  table_.shorten(RecordKind::kWindow, std::min(n, table_.n_chunks(RecordKind::kWindow)));
   if (adopted.n_chunks > 0 && !adopt_selection(begin, n * geometry_.chunk, std::move(pages)).ok()) {
     truncate(begin);
     return Adopted{0, AdoptEnd::kNoRoom};
@@ -190,21 +298,21 @@ void ChunkStore::note_hits(int64_t first_chunk, int64_t n_chunks) {
   if (!options_.cache || n_chunks == 0) return;
   std::vector<ChunkRecords*> records;
   for (int64_t chunk = first_chunk; chunk < first_chunk + n_chunks; ++chunk) {
-    records.push_back(&table_.chunk(table_.holds(KvKind::kText, chunk) ? KvKind::kText : KvKind::kNarrow, chunk));
+    records.push_back(
+        &table_.chunk(table_.holds(RecordKind::kText, chunk) ? RecordKind::kText : RecordKind::kNarrow, chunk));
   }
   options_.cache->hit(first_chunk, records, geometry_.chunk);
 }
 
 std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
+  constexpr std::array kKept = {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow};  // as in Kept
   std::vector<Kept> kept;
   for (int64_t chunk = 0; chunk < n_prefixes(); ++chunk) {
     Kept records{};
-    const auto add = [&](KvKind kind, const PrefixChain& chain) {
-      if (!chain.holds(chunk) || in_snapshot(table_.chunk(kind, chunk))) return;
-      records[kind == KvKind::kText ? 0 : 1] = &table_.chunk(kind, chunk);
-    };
-    add(KvKind::kText, prefixes_);
-    add(KvKind::kNarrow, narrow_prefixes_);
+    for (size_t i = 0; i < kKept.size(); ++i) {
+      if (!chain_of(kKept[i])->holds(chunk) || in_snapshot(table_.chunk(kKept[i], chunk))) continue;
+      records[i] = &table_.chunk(kKept[i], chunk);
+    }
     if (!records[0] && !records[1]) break;
     kept.push_back(records);
   }
@@ -213,9 +321,9 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
   truncate(n * geometry_.chunk);
   // What others cannot take over, of chunks that they can.
   for (int64_t chunk = 0; chunk < n; ++chunk) {
-    const Kept& records = kept[static_cast<size_t>(chunk)];
-    if (!records[0]) drop(KvKind::kText, chunk, chunk + 1);
-    if (!records[1]) drop(KvKind::kNarrow, chunk, chunk + 1);
+    for (size_t i = 0; i < kKept.size(); ++i) {
+      if (!kept[static_cast<size_t>(chunk)][i]) drop(kKept[i], chunk, chunk + 1);
+    }
   }
   selection_.drop_queries();
   // No chunk that is kept is in the snapshot, which may be in use no longer than sessions read it.

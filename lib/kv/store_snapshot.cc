@@ -27,13 +27,21 @@ void clear_behind(const KvGeometry& g, int64_t n, std::span<std::byte> neutral) 
 
 // ---- saving
 
-// Keys of a kind that a snapshot of so many tokens and entries has records of.
-int64_t ChunkStore::saved_keys(KvKind kind, int64_t n_tokens, int64_t n_entries) const {
-  if (kind == KvKind::kNarrow) return options_.old.narrows() ? n_tokens / geometry_.chunk * geometry_.chunk : 0;
-  return kind == KvKind::kText ? n_tokens : n_entries;
+int64_t ChunkStore::saved_keys(RecordKind kind, int64_t n_tokens, int64_t n_entries) const {
+  switch (kind) {
+    case RecordKind::kText:
+      return n_tokens;
+    case RecordKind::kCondensed:
+      return n_entries;
+    case RecordKind::kNarrow:
+      return options_.old.narrows() ? n_tokens / geometry_.chunk * geometry_.chunk : 0;
+    case RecordKind::kWindow:
+      break;
+  }
+  return options_.windowed.any() ? n_tokens : 0;
 }
 
-std::vector<ChunkRange> ChunkStore::held_chunks(KvKind kind, int64_t n_keys) const {
+std::vector<ChunkRange> ChunkStore::held_chunks(RecordKind kind, int64_t n_keys) const {
   std::vector<ChunkRange> held;
   for (int64_t chunk = 0; chunk < ceil_div(n_keys, geometry_.chunk); ++chunk) {
     if (!table_.holds(kind, chunk)) continue;
@@ -43,25 +51,36 @@ std::vector<ChunkRange> ChunkStore::held_chunks(KvKind kind, int64_t n_keys) con
   return held;
 }
 
+int64_t ChunkStore::saved_bytes(int64_t n_tokens, int64_t n_entries,
+                                const std::function<bool(RecordKind kind, int64_t chunk)>& which) const {
+  int64_t bytes = 0;
+  for (const RecordKind kind : kAllRecordKinds) {
+    const int64_t of_chunk = n_records(kind) * static_cast<int64_t>(kv_neutral_bytes(geometry(kind)));
+    for (const ChunkRange& range : held_chunks(kind, saved_keys(kind, n_tokens, n_entries))) {
+      for (int64_t chunk = range.begin; chunk < range.end; ++chunk) bytes += which(kind, chunk) ? of_chunk : 0;
+    }
+  }
+  return bytes;
+}
+
 StoreSnapshotSize ChunkStore::snapshot_size(int64_t n_tokens, int64_t n_entries) const {
   StoreSnapshotSize size;
-  const int64_t layers = table_.n_layers();
   const auto add = [&](int64_t n, size_t bytes) {
     size.n_blocks += n;
     size.bytes += n * static_cast<int64_t>(bytes);
   };
-  for (const KvKind kind : kAllKvKinds) {
+  for (const RecordKind kind : kAllRecordKinds) {
     for (const ChunkRange& range : held_chunks(kind, saved_keys(kind, n_tokens, n_entries))) {
-      add((range.end - range.begin) * layers, kv_neutral_bytes(geometry(kind)));
+      add((range.end - range.begin) * n_records(kind), kv_neutral_bytes(geometry(kind)));
     }
   }
   if (const int64_t pages = selection_.complete_pages(n_tokens); pages > 0) {
-    add(pages * layers, selection_.representations(0).pages[0]->size());
+    add(pages * n_records(RecordKind::kText), selection_.representations(0).pages[0]->size());
   }
   const int64_t in_progress = n_tokens % selection_.chunk();
   const Rows queries = selection_.queries_in_progress(0, n_tokens / selection_.chunk());
   if (queries.buffer && in_progress > 0) {
-    add(layers, static_cast<size_t>(in_progress * queries.stride) * sizeof(float));
+    add(n_records(RecordKind::kText), static_cast<size_t>(in_progress * queries.stride) * sizeof(float));
   }
   return size;
 }
@@ -73,8 +92,8 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
       QUIRE_ASSIGN(const int64_t number, sink.add(block));
       return note(number);
     }
-    Result<int64_t> add_known(KvKind kind, int64_t chunk, int layer) override {
-      QUIRE_ASSIGN(const int64_t number, sink.add_known(kind, chunk, layer));
+    Result<int64_t> add_known(RecordKind kind, int64_t chunk, int64_t index) override {
+      QUIRE_ASSIGN(const int64_t number, sink.add_known(kind, chunk, index));
       return note(number);
     }
     int64_t note(int64_t number) {
@@ -86,7 +105,7 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
   } counted(sink);
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   StoreSnapshot snapshot;
-  for (const KvKind kind : kAllKvKinds) {
+  for (const RecordKind kind : kAllRecordKinds) {
     const auto k = static_cast<size_t>(kind);
     snapshot.n_keys[k] = saved_keys(kind, n_tokens, n_entries);
     snapshot.held[k] = held_chunks(kind, snapshot.n_keys[k]);
@@ -99,15 +118,16 @@ Result<StoreSnapshot> ChunkStore::save(int64_t n_tokens, int64_t n_entries, Bloc
   return snapshot;
 }
 
-Status ChunkStore::save_records(Queue& queue, KvKind kind, int64_t n_keys, BlockSink& sink) {
+Status ChunkStore::save_records(Queue& queue, RecordKind kind, int64_t n_keys, BlockSink& sink) {
   std::vector<std::byte> record(static_cast<size_t>(bytes_of(kind))), neutral(kv_neutral_bytes(geometry(kind)));
   for (const ChunkRange& range : held_chunks(kind, n_keys)) {
     for (int64_t chunk = range.begin; chunk < range.end; ++chunk) {
       const int64_t n = std::min(geometry_.chunk, n_keys - chunk * geometry_.chunk);
-      for (int layer = 0; layer < table_.n_layers(); ++layer) {
-        QUIRE_ASSIGN(const int64_t known, sink.add_known(kind, chunk, layer));
+      ChunkRecords& records = table_.chunk(kind, chunk);
+      for (int64_t i = 0; i < records.n(); ++i) {
+        QUIRE_ASSIGN(const int64_t known, sink.add_known(kind, chunk, i));
         if (known >= 0) continue;
-        QUIRE_TRY(residency_->read(user_, queue, table_.record(layer, kind, chunk), record));
+        QUIRE_TRY(residency_->read(user_, queue, records.records[static_cast<size_t>(i)], record));
         backend_.to_neutral(geometry(kind), record.data(), neutral.data());
         if (n < geometry_.chunk) clear_behind(geometry(kind), n, neutral);
         QUIRE_TRY(sink.add(neutral).status());
@@ -124,9 +144,9 @@ Status ChunkStore::save_selection(Queue& queue, int64_t n_tokens, BlockSink& sin
   const ElementType type = s.vector_type(geometry_.type);
   const size_t row = row_bytes(type, geometry_.head_dim);
   std::vector<std::byte> page, neutral;
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+  for (const int layer : table_.layers(RecordKind::kText)) {
     for (int64_t p = 0; p < pages; ++p) {
-      const Buffer& buffer = *selection_.representations(layer).pages[static_cast<size_t>(p)];
+      const Buffer& buffer = *representations(layer).pages[static_cast<size_t>(p)];
       page.resize(buffer.size()), neutral.resize(buffer.size());
       QUIRE_TRY(backend_.download(queue, buffer, 0, page.data(), page.size()));
       QUIRE_TRY(finish_queue(backend_, queue));
@@ -141,9 +161,9 @@ Status ChunkStore::save_selection(Queue& queue, int64_t n_tokens, BlockSink& sin
     }
   }
   const int64_t in_progress = n_tokens % selection_.chunk();
-  for (int layer = 0; in_progress > 0 && layer < table_.n_layers(); ++layer) {
-    const Rows rows = selection_.queries_in_progress(layer, n_complete);
-    if (!rows.buffer) break;
+  for (const int layer : table_.layers(RecordKind::kText)) {
+    const Rows rows = queries_in_progress(layer, n_complete);
+    if (in_progress == 0 || !rows.buffer) break;
     neutral.resize(static_cast<size_t>(in_progress * rows.stride) * sizeof(float));
     QUIRE_TRY(backend_.download(queue, *rows.buffer, static_cast<size_t>(rows.offset) * sizeof(float), neutral.data(),
                                 neutral.size()));
@@ -159,7 +179,7 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
   QUIRE_ASSIGN(const int64_t n_shared, restore_shared(snapshot, ids_of));
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
   int64_t block = snapshot.first_block;
-  for (const KvKind kind : kAllKvKinds) {
+  for (const RecordKind kind : kAllRecordKinds) {
     QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
   }
   QUIRE_TRY(restore_selection(*queue, snapshot, n_shared, block));
@@ -171,21 +191,24 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
 // Takes over the first chunks as far as other stores hold them, up to the one that the next token is stored in. Returns
 // how many these are.
 Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const ChunkIds& ids_of) {
-  const auto k = static_cast<size_t>(KvKind::kText);
+  const auto k = static_cast<size_t>(RecordKind::kText);
   if (!shares_prefixes()) return 0;
   const int64_t last = (snapshot.n_keys[k] - 1) / geometry_.chunk;
   int64_t end = 0;
-  while (end < last && (snapshot.has(KvKind::kText, end) || snapshot.has(KvKind::kNarrow, end))) ++end;
+  while (end < last && (snapshot.has(RecordKind::kText, end) || snapshot.has(RecordKind::kNarrow, end))) ++end;
   while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
   return adopt_restored(snapshot, end, ids_of);
 }
 
 // The table refers to the snapshot's records; those that are written next, and condensed entries, which every step
 // needs, become the store's own.
-Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapshot& snapshot, int64_t* block) {
+Status ChunkStore::restore_records(Queue& queue, RecordKind kind, const StoreSnapshot& snapshot, int64_t* block) {
   const auto k = static_cast<size_t>(kind);
   const int64_t n_keys = snapshot.n_keys[k], n_chunks = ceil_div(n_keys, geometry_.chunk);
-  if (kind == KvKind::kNarrow && n_chunks > 0 && !options_.old.narrows()) return does_not_fit("narrow records");
+  if (kind == RecordKind::kNarrow && n_chunks > 0 && !options_.old.narrows()) return does_not_fit("narrow records");
+  if (kind == RecordKind::kWindow && n_chunks > 0 && !options_.windowed.any()) {
+    return does_not_fit("records of layers with a window");
+  }
   int64_t end = 0;
   for (const ChunkRange& range : snapshot.held[k]) {
     if (range.begin < end || range.end <= range.begin || range.end > n_chunks) {
@@ -194,31 +217,33 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
     }
     end = range.end;
   }
-  const int64_t first_own = kind == KvKind::kCondensed ? 0
-                            : kind == KvKind::kText    ? (n_keys - 1) / geometry_.chunk
-                                                       : n_chunks;
-  const std::shared_ptr<Tier>& tier = tiers_.all[tiers_.n_full + tiers_.n_narrow + (kind == KvKind::kNarrow ? 1 : 0)];
+  const int64_t first_own = kind == RecordKind::kCondensed ? 0
+                            : kind == RecordKind::kNarrow  ? n_chunks
+                                                           : (n_keys - 1) / geometry_.chunk;
+  const std::shared_ptr<Tier>& tier =
+      tiers_.all[tiers_.n_full + tiers_.n_narrow + (kind == RecordKind::kNarrow ? 1 : 0)];
   const auto neutral_bytes = static_cast<int64_t>(kv_neutral_bytes(geometry(kind)));
+  const std::span<const int> layers = table_.layers(kind);
   table_.extend(kind, 0, n_chunks);
   for (const ChunkRange& range : snapshot.held[k]) {
-    for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += table_.n_layers()) {
+    for (int64_t chunk = range.begin; chunk < range.end; ++chunk, *block += std::ssize(layers)) {
       if (table_.holds(kind, chunk)) continue;  // it is shared
       if (chunk >= first_own) {
         QUIRE_TRY(restore_own(queue, kind, chunk, *block));
         continue;
       }
-      auto records = std::make_unique<ChunkRecords>(table_.n_layers(), bytes_of(kind));
+      auto records = std::make_unique<ChunkRecords>(layers, bytes_of(kind));
       records->holders.reserve(1);
       records->tier = tier;
-      for (int layer = 0; layer < table_.n_layers(); ++layer) {
-        const int64_t bytes = options_.snapshot->block_bytes(*block + layer);
+      int64_t next = *block;
+      for (Record& record : records->records) {
+        const int64_t bytes = options_.snapshot->block_bytes(next);
         if (bytes != neutral_bytes) {
-          return does_not_fit("block " + std::to_string(*block + layer) + " has " + std::to_string(bytes) +
+          return does_not_fit("block " + std::to_string(next) + " has " + std::to_string(bytes) +
                               " bytes; a record has " + std::to_string(neutral_bytes));
         }
-        Record& record = records->records[static_cast<size_t>(layer)];
         record.tier = tier.get();
-        record.slot = *block + layer;
+        record.slot = next++;
         record.saved = true;
       }
       hold(kind, chunk, std::move(records));
@@ -227,12 +252,12 @@ Status ChunkStore::restore_records(Queue& queue, KvKind kind, const StoreSnapsho
   return {};
 }
 
-Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t block) {
-  QUIRE_TRY(check_budget(selection_.bytes(), (1 + condensed_chunks()) * record_bytes_,
-                         table_.n_layers() * record_bytes_, std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
+Status ChunkStore::restore_own(Queue& queue, RecordKind kind, int64_t chunk, int64_t block) {
+  QUIRE_TRY(check_budget(selection_.bytes(), (1 + condensed_chunks()) * record_bytes_, chunk_bytes(kind),
+                         std::min((chunk + 1) * geometry_.chunk, kNoLimit)));
   QUIRE_TRY(make_records(kind, {&chunk, 1}));
   std::vector<std::byte> neutral(kv_neutral_bytes(geometry_)), record(static_cast<size_t>(record_bytes_));
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+  for (const int layer : table_.layers(kind)) {
     QUIRE_TRY(options_.snapshot->read(block++, neutral));
     backend_.from_neutral(geometry_, neutral.data(), record.data());
     QUIRE_TRY(write_new(queue, table_.record(layer, kind, chunk), record));
@@ -243,7 +268,7 @@ Status ChunkStore::restore_own(Queue& queue, KvKind kind, int64_t chunk, int64_t
 // Pages that are shared have what the snapshot has.
 Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot, int64_t n_shared, int64_t block) {
   const ChunkSelection& s = options_.selection;
-  const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(KvKind::kText)];
+  const int64_t n_tokens = snapshot.n_keys[static_cast<size_t>(RecordKind::kText)];
   const int64_t bytes = selection_.bytes_for(n_tokens);
   QUIRE_TRY(check_budget(bytes, (1 + condensed_chunks()) * record_bytes_, 0, n_tokens));
   const int64_t first = n_shared * geometry_.chunk;
@@ -254,10 +279,10 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int n_vectors = pages == 0 ? 0 : s.n_vectors(options_.n_query_heads, geometry_.n_kv_heads);
   const ElementType type = s.vector_type(geometry_.type);
   std::vector<std::byte> page, neutral;
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
+  for (const int layer : table_.layers(RecordKind::kText)) {
     block += first_page;
     for (int64_t p = first_page; p < pages; ++p) {
-      Buffer& buffer = *selection_.representations(layer).pages[static_cast<size_t>(p)];
+      Buffer& buffer = *representations(layer).pages[static_cast<size_t>(p)];
       page.resize(buffer.size()), neutral.resize(buffer.size());
       QUIRE_TRY(options_.snapshot->read(block++, neutral));
       backend_.page_from_neutral(n_vectors, geometry_.head_dim, type, neutral.data(), page.data());
@@ -268,8 +293,8 @@ Status ChunkStore::restore_selection(Queue& queue, const StoreSnapshot& snapshot
   const int64_t in_progress = n_tokens % selection_.chunk(), chunk = n_tokens / selection_.chunk();
   if (!snapshot.has_queries || in_progress == 0) return {};
   selection_.extend(chunk * selection_.chunk(), in_progress);
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    const Rows rows = selection_.queries_in_progress(layer, chunk);
+  for (const int layer : table_.layers(RecordKind::kText)) {
+    const Rows rows = queries_in_progress(layer, chunk);
     if (!rows.buffer) return does_not_fit("it has queries, which this strategy does not keep");
     neutral.resize(static_cast<size_t>(in_progress * rows.stride) * sizeof(float));
     QUIRE_TRY(options_.snapshot->read(block++, neutral));

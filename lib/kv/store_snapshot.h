@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/plan/plan.h"
+#include "lib/kv/record.h"
 #include "lib/support/status.h"
 
 namespace quire {
@@ -20,8 +20,8 @@ class BlockSink {
   // Returns the number of the block; blocks that are added one after the other have consecutive numbers.
   virtual Result<int64_t> add(std::span<const std::byte> block) = 0;
   // Before the record of a chunk would be read and added: if the sink knows it already, it is the next block by that,
-  // and its number is returned. -1: it is to be added. Errors as of add().
-  virtual Result<int64_t> add_known(KvKind /*kind*/, int64_t /*chunk*/, int /*layer*/) { return -1; }
+  // and its number is returned. -1: it is to be added. index: of the chunk's records. Errors as of add().
+  virtual Result<int64_t> add_known(RecordKind /*kind*/, int64_t /*chunk*/, int64_t /*index*/) { return -1; }
 };
 
 // Where blocks come from. Any thread, several at once.
@@ -42,19 +42,20 @@ struct ChunkRange {
 };
 
 // The blocks are, one after the other from first_block on:
-// - for each kind of keys, each chunk that is held, ascending, and each layer: the record in its neutral form
+// - for each kind of records, each chunk that is held, ascending, and each layer of the kind: the record in its neutral
+// form
 //   (Backend::to_neutral), with zeros for tokens behind the text's end;
-// - for each layer and each page of representations with complete chunks: the page in its neutral form
+// - for each layer without a window and each page of representations with complete chunks: the page in its neutral form
 //   (Backend::page_to_neutral), with zeros for other chunks;
-// - if the queries of the chunk in progress are known, for each layer: those of its tokens, f32
+// - if the queries of the chunk in progress are known, for each of these layers: those of its tokens, f32
 //   [n_tokens mod chunk][n_query_heads * head_dim], unrotated. The chunk is ChunkSelection's.
 struct StoreSnapshot {
-  std::array<int64_t, kKvKinds> n_keys{};                // tokens, condensed entries, tokens of complete chunks
-  std::array<std::vector<ChunkRange>, kKvKinds> held{};  // ascending; other chunks were dropped
+  std::array<int64_t, kRecordKinds> n_keys{};  // tokens, condensed entries, tokens of complete chunks, tokens
+  std::array<std::vector<ChunkRange>, kRecordKinds> held{};  // ascending; other chunks were dropped
   bool has_queries = false;
   int64_t first_block = 0;
 
-  bool has(KvKind kind, int64_t chunk) const {
+  bool has(RecordKind kind, int64_t chunk) const {
     return std::ranges::any_of(held[static_cast<size_t>(kind)],
                                [&](const ChunkRange& range) { return range.begin <= chunk && chunk < range.end; });
   }

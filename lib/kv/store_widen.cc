@@ -73,15 +73,15 @@ Status ChunkStore::widen(Queue& queue, int64_t chunk) {
     const int64_t chunk;
     bool done = false;
     ~Undo() {
-      if (!done) store.drop(KvKind::kText, chunk, chunk + 1);
+      if (!done) store.drop(RecordKind::kText, chunk, chunk + 1);
     }
   } undo{*this, chunk};
   std::vector<std::byte> record(static_cast<size_t>(record_bytes_));
-  table_.extend(KvKind::kText, chunk, chunk + 1);
-  QUIRE_TRY(make_records(KvKind::kText, {&chunk, 1}));
-  for (int layer = 0; layer < table_.n_layers(); ++layer) {
-    QUIRE_TRY(read_widened(queue, table_.record(layer, KvKind::kNarrow, chunk), record));
-    QUIRE_TRY(write_new(queue, table_.record(layer, KvKind::kText, chunk), record));
+  table_.extend(RecordKind::kText, chunk, chunk + 1);
+  QUIRE_TRY(make_records(RecordKind::kText, {&chunk, 1}));
+  for (const int layer : table_.layers(RecordKind::kText)) {
+    QUIRE_TRY(read_widened(queue, table_.record(layer, RecordKind::kNarrow, chunk), record));
+    QUIRE_TRY(write_new(queue, table_.record(layer, RecordKind::kText, chunk), record));
   }
   full_from_ = std::min(full_from_, chunk);
   undo.done = true;
@@ -93,7 +93,7 @@ Status ChunkStore::widen_young(int64_t first) {
   std::unique_ptr<Queue> queue;
   for (int64_t chunk = options_.old.before(first, geometry_.chunk) / geometry_.chunk;
        narrow_bytes_ > 0 && chunk < first / geometry_.chunk; ++chunk) {
-    if (table_.holds(KvKind::kText, chunk) || !table_.holds(KvKind::kNarrow, chunk)) continue;
+    if (table_.holds(RecordKind::kText, chunk) || !table_.holds(RecordKind::kNarrow, chunk)) continue;
     if (!queue) {
       QUIRE_ASSIGN(queue, backend_.create_queue());
     }
@@ -113,13 +113,13 @@ Status ChunkStore::narrow_moved(Queue& queue, int64_t query, const Rope* rope,
     Queue& queue;
     ~Release() { store.release(queue); }
   } release{*this, queue};
-  QUIRE_TRY(make_records(KvKind::kNarrow, to_narrow_));
+  QUIRE_TRY(make_records(RecordKind::kNarrow, to_narrow_));
   const StepSequence sequence{
       .plan = std::make_shared<const Plan>(), .rope = rope, .old = options_.old, .geometry = geometry_};
   steps.emplace_back();
   QUIRE_ASSIGN(steps.back(), backend_.prepare_step({queue}, options_.n_query_heads, {&sequence, 1}));
   for (const int64_t chunk : to_narrow_) {
-    for (int layer = 0; layer < table_.n_layers(); ++layer) {
+    for (const int layer : table_.layers(RecordKind::kNarrow)) {
       QUIRE_TRY(acquire(queue, layer, {&chunk, 1}, Access::kScan));
       QUIRE_TRY(acquire(queue, layer, {&chunk, 1}, Access::kWrite, KvKind::kNarrow));
       QUIRE_TRY(backend_.narrow_chunks({queue}, *steps.back(),

@@ -35,7 +35,7 @@ AttentionArgs ForwardPass::attention_args(const SequenceRows& rows, int layer) c
 // memory, else those together that stand together.
 Status ForwardPass::narrow_chunks(Exec exec, const SequenceRows& rows, int layer) {
   ChunkStore& kv = rows.kv();
-  const std::span<const int64_t> chunks = kv.to_narrow();
+  const std::span<const int64_t> chunks = kv.to_narrow(layer);
   int64_t n = 1;
   for (size_t i = 0; i < chunks.size(); i += static_cast<size_t>(n), n = 1) {
     if (kv.moves()) {
@@ -63,7 +63,7 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
       const std::vector<int64_t> needed = seen_chunks(rows, layer);
       const auto n = static_cast<int64_t>(needed.size());
       Status status(Code::kBudget, "windows");
-      const int64_t n_records = n + n_both(versions(rows), needed, kv.geometry().chunk);
+      const int64_t n_records = n + n_both(versions(rows, layer), needed, kv.geometry().chunk);
       const bool fits = kv.window(n_records, reading(rows, layer)) == n_records;
       if (fits) status = acquire_window(exec, rows, layer, needed, true);
       if (status.code() == Code::kBudget && n > 1) {  // not, or other sessions took the room meanwhile
@@ -78,15 +78,16 @@ Status ForwardPass::attend(Exec exec, std::span<const SequenceRows> all, int lay
   return together.empty() ? Status() : backend_.attention(exec, step(layer), together);
 }
 
-// Beacon tokens read what the last token of their window reads.
-OldText ForwardPass::old_text(const SequenceRows& rows) {
+// Beacon tokens read what the last token of their window reads. Layers with a window have full records alone.
+OldText ForwardPass::old_text(const SequenceRows& rows, bool windowed) {
+  if (windowed && rows.window_plan) return {};
   OldText old = rows.kv().old_text();
   if (rows.kind == KvKind::kCondensed) old.query = rows.sequence->first_position + rows.sequence->n() - 1;
   return old;
 }
 
-ChunkStore::Versions ForwardPass::versions(const SequenceRows& rows) {
-  const OldText old = old_text(rows);
+ChunkStore::Versions ForwardPass::versions(const SequenceRows& rows, int layer) const {
+  const OldText old = old_text(rows, kind_of(layer).windowed);
   const int64_t chunk = rows.kv().geometry().chunk;
   return {.narrow_before = old.before(rows.first_key + rows.n - 1, chunk),
           .full_from = old.before(rows.first_key, chunk)};
@@ -101,7 +102,7 @@ Access ForwardPass::reading(const SequenceRows& rows, int layer) const {
 Status ForwardPass::acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                                    bool last) const {
   ChunkStore& kv = rows.kv();
-  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows, layer), versions(rows)));
+  QUIRE_TRY(kv.acquire(exec.queue, layer, chunks, reading(rows, layer), versions(rows, layer)));
   if (!last) return {};
   return kv.acquire(exec.queue, layer, consecutive(0, kv.condensed_chunks()), Access::kRead, KvKind::kCondensed);
 }
@@ -137,15 +138,15 @@ std::vector<int64_t> ForwardPass::seen_chunks(const SequenceRows& rows, int laye
 void ForwardPass::prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const {
   if (layer >= config_.n_layers || rows.kind != KvKind::kText) return;
   rows.kv().prefetch(layer, own_chunks(rows), Access::kRead, {});
-  rows.kv().prefetch(layer, rows.kv().to_narrow(), Access::kRead, {});
+  rows.kv().prefetch(layer, rows.kv().to_narrow(layer), Access::kRead, {});
   const Plan& plan = plan_in(rows, layer);
   if (has_selection(plan)) {
-    rows.kv().prefetch(layer, rows.kv().last_chosen(layer), Access::kLikely, versions(rows));
+    rows.kv().prefetch(layer, rows.kv().last_chosen(layer), Access::kLikely, versions(rows, layer));
   } else if (&plan == &plan_in(rows, layer - 1)) {
-    rows.kv().prefetch(layer, first, Access::kScan, versions(rows));
+    rows.kv().prefetch(layer, first, Access::kScan, versions(rows, layer));
   } else {
     rows.kv().prefetch(layer, touched_chunks(plan, rows.kv().geometry().chunk, config_.n_query_heads), Access::kScan,
-                       versions(rows));
+                       versions(rows, layer));
   }
 }
 
@@ -170,7 +171,7 @@ Status ForwardPass::attend_by_windows(Exec exec, const SequenceRows& rows, int l
     QUIRE_TRY(status);
     // What is needed next comes while this window is computed.
     if (end < n) {
-      kv.prefetch(layer, window(end), reading(rows, layer), versions(rows));
+      kv.prefetch(layer, window(end), reading(rows, layer), versions(rows, layer));
     } else {
       prefetch_layer(rows, window(0), layer + 1);
     }

@@ -159,7 +159,7 @@ Result<std::unique_ptr<PreparedStep>> ForwardPass::prepare_step(Exec exec, Layer
                            .first_key = rows.first_key,
                            .rope = rows.sequence->ropes->of(kind.rotates, kind.windowed),
                            .stored_div = strategy.stored_div(),
-                           .old = old_text(rows),
+                           .old = old_text(rows, kind.windowed),
                            .geometry = rows.kv().geometry(),
                            .scale = model_.logit_scale(kind.rotates ? rotation.attention_factor : 1)});
     }
@@ -303,7 +303,7 @@ Status ForwardPass::run_layer(Exec exec, std::span<const Sequence> sequences, in
 
   for (const SequenceRows& rows : texts_) {
     if (!rows.sequence->strategy->selects_chunks()) continue;
-    QUIRE_TRY(represent_complete_chunks(exec, rows, layer));
+    if (has_method(rows, layer)) QUIRE_TRY(represent_complete_chunks(exec, rows, layer));
     QUIRE_TRY(select(exec, rows, layer));
   }
   for (const SequenceRows& rows : texts_) QUIRE_TRY(narrow_chunks(exec, rows, layer));

@@ -149,8 +149,8 @@ class ForwardPass {
   Status attend(Exec exec, std::span<const SequenceRows> all, int layer);
   AttentionArgs attention_args(const SequenceRows& rows, int layer) const;
   Access reading(const SequenceRows& rows, int layer) const;
-  static OldText old_text(const SequenceRows& rows);
-  static ChunkStore::Versions versions(const SequenceRows& rows);
+  static OldText old_text(const SequenceRows& rows, bool windowed);
+  ChunkStore::Versions versions(const SequenceRows& rows, int layer) const;
   void prefetch_layer(const SequenceRows& rows, std::span<const int64_t> first, int layer) const;
   Status acquire_window(Exec exec, const SequenceRows& rows, int layer, std::span<const int64_t> chunks,
                         bool last) const;

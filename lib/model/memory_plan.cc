@@ -70,26 +70,40 @@ size_t n_ropes(const ModelConfig& config) {
   return size_t{1} + (config.has_nope_layers() ? 1 : 0) + (config.window_rope_theta > 0 ? 1 : 0);
 }
 
+// What a session's KV cache has in its layers.
+struct KvShape {
+  KvShape(const Strategy& of, const ModelConfig& config, const MemoryRequest& request)
+      : strategy(of), windowed(window_layers(config, of, request.keeps_behind_windows)) {
+    n_layers = config.n_layers - windowed.n();
+  }
+  const Strategy& strategy;
+  WindowLayers windowed;
+  int64_t n_layers;  // the others
+};
+
 // Chunks of condensed entries after n tokens.
 int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
   return ceil_div(strategy.condensed_entries(n), strategy.kv_chunk());
 }
 
-// Of records with all layers.
+// Of records with the layers of their kind.
 struct Chunks {
   int64_t full = 0;  // condensed ones included
   int64_t narrow = 0;
-  int64_t all = 0;  // full, narrow or both
+  int64_t all = 0;         // full, narrow or both
+  int64_t windowed = 0;    // of layers with a window
+  int64_t in_windows = 0;  // of these, those that queries read
 };
 
 // Chunks held when the block of tokens [first, end) has been stored.
-Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int64_t first, int64_t end) {
+Chunks chunks_after(const KvShape& shape, const MemoryRequest& request, int64_t first, int64_t end) {
+  const Strategy& strategy = shape.strategy;
   const int64_t chunk = strategy.kv_chunk();
   const int64_t full_from = request.old_text.before(first, chunk) / chunk - ChunkStore::kSpareChunks;
   const int64_t narrow_until = request.old_text.before(end - 1, chunk) / chunk;
   Chunks chunks;
   int64_t counted = 0;
-  for (const KeyRange& range : strategy.retained_in_layers(first)) {
+  for (const KeyRange& range : strategy.retained(first)) {
     const int64_t first_chunk = std::max(counted, range.begin / chunk);
     const int64_t end_chunk = ceil_div(std::min(range.end, end), chunk);
     chunks.full += std::max<int64_t>(0, end_chunk - std::max(first_chunk, full_from));
@@ -99,6 +113,12 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
   }
   chunks.full += condensed_chunks(strategy, end);
   chunks.all += condensed_chunks(strategy, end);
+  if (shape.windowed.any()) {
+    const int64_t all = ceil_div(end, chunk), seen = shape.windowed.first_seen(first) / chunk;
+    const int64_t spare = std::min(all, all - seen + ChunkStore::kSpareChunks);
+    chunks.windowed = shape.windowed.keeps_all ? std::max(chunks.all, spare) : spare;
+    chunks.in_windows = shape.windowed.keeps_all ? chunks.windowed : all - seen;
+  }
   return chunks;
 }
 
@@ -106,7 +126,8 @@ Chunks chunks_after(const Strategy& strategy, const MemoryRequest& request, int6
 // text is dropped, or becomes narrow, a block takes more whose tokens are in more chunks, or at a group's end, and a
 // window is held whole when it is condensed. All that comes round again within the last kMostBlocks.
 template <typename Weight>
-Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request, const Weight& weight) {
+Chunks most_chunks(const KvShape& shape, const MemoryRequest& request, const Weight& weight) {
+  const Strategy& strategy = shape.strategy;
   constexpr int64_t kMostBlocks = 16384;
   const int64_t n = request.n_tokens, block = request.prefill_block;
   int64_t first = std::max<int64_t>(0, n - kMostBlocks * block);
@@ -119,7 +140,7 @@ Chunks most_chunks(const Strategy& strategy, const MemoryRequest& request, const
   Chunks most;
   while (first < n) {
     const int64_t end = std::min({n, first + block, strategy.window_end(first)});
-    const Chunks chunks = chunks_after(strategy, request, first, end);
+    const Chunks chunks = chunks_after(shape, request, first, end);
     if (weight(chunks) > weight(most)) most = chunks;
     first = end;
   }
@@ -177,9 +198,15 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const auto record = static_cast<int64_t>(backend.kv_record_bytes(geometry));
   const auto narrow = static_cast<int64_t>(
       request.old_text.narrows() ? backend.kv_record_bytes(narrow_geometry(geometry, request.old_text)) : size_t{0});
-  const auto bytes = [&](const Chunks& c) { return c.full * record + c.narrow * narrow; };
-  const Chunks chunks = most_chunks(strategy, request, bytes);
-  plan.kv_bytes_per_token = config.n_layers * (narrow > 0 ? narrow : record) / geometry.chunk;
+  const KvShape shape(strategy, config, request);
+  const auto records_of = [&](const Chunks& c) {
+    return Records{shape.n_layers * c.full + shape.windowed.n() * c.windowed, shape.n_layers * c.narrow, record, narrow,
+                   static_cast<int64_t>(element_bytes(geometry.type))};
+  };
+  const Chunks chunks = most_chunks(shape, request, [&](const Chunks& c) { return records_of(c).bytes(); });
+  plan.kv_bytes_per_token =
+      (shape.n_layers * (narrow > 0 ? narrow : record) + (shape.windowed.keeps_all ? shape.windowed.n() * record : 0)) /
+      geometry.chunk;
   if (strategy.selects_chunks()) {
     const ChunkSelection& selection = strategy.selection();
     const int vectors = selection.n_vectors(config.n_query_heads, config.n_kv_heads);
@@ -188,18 +215,16 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     const int64_t queries =
         selection.keeps_queries() ? 2 * selection.chunk * config.n_query_heads * config.head_dim * 4 : 0;
     const int64_t represented = ceil_div(request.n_tokens, selection.chunk);
-    plan.representation_bytes =
-        config.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
+    plan.representation_bytes = shape.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
-  const auto element = static_cast<int64_t>(element_bytes(geometry.type));
-  const Records held{config.n_layers * chunks.full, config.n_layers * chunks.narrow, record, narrow, element};
+  const Records held = records_of(chunks);
   const int64_t records = held.bytes();
   const int64_t all = records + plan.representation_bytes;
   plan.kv_bytes = all;
   const bool compresses = request.compressed_budget_bytes > 0;
   if (compresses) {
-    const int64_t needed =
-        CompressedTier::least_bytes(record, element) + (narrow > 0 ? CompressedTier::least_bytes(narrow, 1) : 0);
+    const int64_t needed = CompressedTier::least_bytes(record, held.full_element) +
+                           (narrow > 0 ? CompressedTier::least_bytes(narrow, 1) : 0);
     if (needed > request.compressed_budget_bytes) {
       return Status(Code::kBudget, "the KV cache needs " + std::to_string(needed) +
                                        " bytes of compressed memory at least; the session's budget is " +
@@ -230,11 +255,16 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   }
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   // The block that needs most of them at once may come before the one after which most is held.
-  const int64_t most_full = most_chunks(strategy, request, [](const Chunks& c) { return c.full; }).full;
+  const int64_t most_full = most_chunks(shape, request, [](const Chunks& c) { return c.full; }).full;
   const int64_t in_step =
       std::min(most_full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) * record +
       std::min<int64_t>(chunks.narrow, 1) * narrow;
-  const int64_t least = spills ? plan.representation_bytes + in_step + staging : all;
+  const auto unspared = [&](Chunks c) {  // without what is dropped where room is lacking
+    c.windowed = c.in_windows;
+    return records_of(c).bytes();
+  };
+  const int64_t least =
+      plan.representation_bytes + (spills ? in_step + staging : unspared(most_chunks(shape, request, unspared)));
   if (least > budget) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of " +
                                      (on_device ? "device " : "") + "memory for " + std::to_string(request.n_tokens) +
@@ -281,7 +311,8 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   floats += n * config.n_query_heads * selected;
   if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
   // What the strategy has dropped is not looked at.
-  const int64_t held = most_chunks(strategy, request, [](const Chunks& c) { return c.all; }).all * geometry.chunk;
+  const KvShape shape(strategy, config, request);
+  const int64_t held = most_chunks(shape, request, [](const Chunks& c) { return c.all; }).all * geometry.chunk;
   const int64_t keys = selected > 0 ? request.n_tokens : std::min(request.n_tokens, held);
   const auto workspace = [&](int64_t queries) {
     return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, keys,
@@ -306,9 +337,10 @@ Result<std::unique_ptr<const Strategy>> strategy_for(const Backend& backend, con
                                                      const MemoryRequest& request) {
   const bool on_device = backend.has_own_memory();
   const StrategyContext context = strategy_context(
-      config, {request.expected_tokens, request.kv_type,
-               on_device ? request.device_budget_bytes : request.kv_budget_bytes, request.prefill_block,
-               on_device || request.spill ? kNoLimit : request.compressed_budget_bytes, request.old_text});
+      config,
+      {request.expected_tokens, request.kv_type, on_device ? request.device_budget_bytes : request.kv_budget_bytes,
+       request.prefill_block, on_device || request.spill ? kNoLimit : request.compressed_budget_bytes, request.old_text,
+       request.keeps_behind_windows});
   return make_strategy(request.strategy, context);
 }
 

@@ -21,6 +21,7 @@ struct MemoryRequest {
   std::string strategy = "full";
   ElementType kv_type = ElementType::kF16;
   OldText old_text{};
+  bool keeps_behind_windows = false;  // WindowLayers::keeps_all
   int64_t expected_tokens = 0;
   int64_t n_tokens = 0;  // the session's length
   int64_t prefill_block = 256;

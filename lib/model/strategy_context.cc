@@ -1,5 +1,7 @@
 #include "lib/model/strategy_context.h"
 
+#include <algorithm>
+
 #include "lib/kv/chunk_store.h"
 #include "lib/strategy/methods.h"
 
@@ -33,19 +35,32 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   context.some_layers_slide = !config.window_layers.empty();
   context.window_rope_theta = config.window_rope_theta;
   context.expected_tokens = needs.expected_tokens;
-  const int64_t elements = int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim;
-  context.kv_budget = {needs.kv_budget_bytes, static_cast<int64_t>(row_bytes(needs.kv_type, elements)),
-                       needs.prefill_block, needs.lower_bytes};
+  // Layers with a window keep little, whatever the method.
+  const bool drops = context.some_layers_slide && !needs.keeps_behind_windows;
+  const int64_t n_windowed = drops ? std::ranges::count(config.window_layers, true) : 0;
+  const int64_t n_layers = config.n_layers - n_windowed;
+  const auto bytes_of = [&](int64_t n) {
+    return static_cast<int64_t>(row_bytes(needs.kv_type, 2 * n * config.n_kv_heads * config.head_dim));
+  };
+  context.kv_budget = {.bytes = needs.kv_budget_bytes,
+                       .bytes_per_token = bytes_of(n_layers),
+                       .windowed_bytes_per_token = bytes_of(n_windowed),
+                       .block = needs.prefill_block,
+                       .lower_bytes = needs.lower_bytes};
   if (needs.old_text.narrows()) {
     const int64_t chunk = default_kv_chunk(context.train_len);
     const KvGeometry narrow =
         narrow_geometry({config.n_kv_heads, config.head_dim, chunk, needs.kv_type}, needs.old_text);
     context.kv_budget.old_after = needs.old_text.after;
-    context.kv_budget.old_bytes_per_token =
-        ceil_div(config.n_layers * static_cast<int64_t>(kv_neutral_bytes(narrow)), chunk);
+    context.kv_budget.old_bytes_per_token = ceil_div(n_layers * static_cast<int64_t>(kv_neutral_bytes(narrow)), chunk);
     context.kv_budget.spare_chunks = ChunkStore::kSpareChunks;
   }
   return context;
+}
+
+WindowLayers window_layers(const ModelConfig& config, const Strategy& strategy, bool keeps_all) {
+  if (!strategy.window_layers()) return {};
+  return {config.window_layers, config.sliding_window, keeps_all};
 }
 
 }  // namespace quire

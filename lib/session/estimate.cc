@@ -9,6 +9,7 @@
 
 #include "lib/kv/compressed_tier.h"
 #include "lib/kv/file_tier.h"
+#include "lib/model/strategy_context.h"
 #include "lib/session/session.h"
 #include "lib/session/stream.h"
 
@@ -218,10 +219,10 @@ Result<std::vector<TierRate>> measure_tiers(const Model& model, const SessionOpt
   return tiers;
 }
 
-// Text keys and entries that are held behind so many tokens.
+// Text keys and entries that are held behind so many tokens, but in layers with a window.
 int64_t held_keys(const Strategy& strategy, int64_t n_tokens) {
   int64_t n = strategy.condensed_entries(n_tokens);
-  for (const KeyRange& range : strategy.retained_in_layers(n_tokens)) {
+  for (const KeyRange& range : strategy.retained(n_tokens)) {
     n += std::max<int64_t>(0, std::min(range.end, n_tokens) - range.begin);
   }
   return n;
@@ -253,10 +254,12 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   const KvGeometry geometry = model->llama->kv_geometry(*strategy, planned.kv_type);
   const Backend& backend = model->llama->backend();
   const auto record_bytes = static_cast<int64_t>(backend.kv_record_bytes(geometry));
-  const int64_t chunk_bytes = record_bytes * config.n_layers;
+  const WindowLayers windowed = window_layers(config, *strategy, planned.keep_behind_windows);
+  const int64_t windowed_bytes = record_bytes * windowed.n(), n_others = config.n_layers - windowed.n();
+  const int64_t chunk_bytes = record_bytes * n_others;
   const int64_t narrow_bytes =  // of a chunk of old text; 0: it has full records
       planned.old_text.narrows()
-          ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry, planned.old_text))) * config.n_layers
+          ? static_cast<int64_t>(backend.kv_record_bytes(narrow_geometry(geometry, planned.old_text))) * n_others
           : 0;
 
   SessionLoad load;
@@ -285,16 +288,18 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
       return static_cast<double>(bytes) / static_cast<double>(geometry.chunk) * static_cast<double>(keys);
     };
     const int64_t keys = held_keys(*strategy, depth);
-    if (narrow_bytes == 0) return bytes_of(chunk_bytes, keys);
+    const int64_t spare = windowed.tokens + ChunkStore::kSpareChunks * geometry.chunk;
+    const double in_windows = bytes_of(windowed_bytes, windowed.drops() ? std::min(depth, spare) : depth);
+    if (narrow_bytes == 0) return bytes_of(chunk_bytes, keys) + in_windows;
     const int64_t young = std::min(keys, depth - planned.old_text.before(depth, geometry.chunk));
     const int64_t both = std::min(keys - young, ChunkStore::kSpareChunks * geometry.chunk);
-    return bytes_of(chunk_bytes, young + both) + bytes_of(narrow_bytes, keys - young);
+    return bytes_of(chunk_bytes, young + both) + bytes_of(narrow_bytes, keys - young) + in_windows;
   };
 
   RateEstimate estimate;
   const int64_t block = std::clamp<int64_t>(n_tokens, 1, load.prefill_block);
   const int64_t deepest = std::min(std::max<int64_t>(0, n_tokens - block),
-                                   std::max<int64_t>(2, kCacheBytes / chunk_bytes) * geometry.chunk);
+                                   std::max<int64_t>(2, kCacheBytes / (chunk_bytes + windowed_bytes)) * geometry.chunk);
   QUIRE_ASSIGN(auto trial, Trial::make(model, planned));
   QUIRE_ASSIGN(const Costs costs, measure_depths(*trial, load, deepest, block));
   trial.reset();

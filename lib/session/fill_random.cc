@@ -123,7 +123,7 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
     const KvRecord record = kv.layer(layer, kind).chunks[static_cast<size_t>(chunk[0])];
     QUIRE_TRY(filler.fill(*record.page, record.offset, static_cast<size_t>(kv.record_bytes()), kv.geometry().type));
     if (kind != KvKind::kText) continue;
-    for (const int64_t old : kv.to_narrow()) {
+    for (const int64_t old : kv.to_narrow(layer)) {
       QUIRE_TRY(kv.acquire(filler.queue(), layer, {&old, 1}, Access::kWrite, KvKind::kNarrow));
       const KvRecord narrow = kv.layer(layer, KvKind::kNarrow).chunks[static_cast<size_t>(old)];
       QUIRE_TRY(filler.fill_narrow(narrow, narrow_geometry(kv.geometry(), kv.old_text())));
@@ -159,11 +159,12 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
     const int64_t n = std::min(chunk, n_keys - first);
     QUIRE_TRY(fill_chunk(kv, filler, KvKind::kText, n_layers, first, n));
     int64_t end = 0;
-    for (const KeyRange& range : strategy.retained_in_layers(first + n)) {
+    for (const KeyRange& range : strategy.retained(first + n)) {
       kv.evict(end, range.begin);
       end = range.end;
     }
     kv.drop_old_text(first + n);
+    kv.drop_behind_windows(first + n, {});
   }
   const int64_t n_entries = strategy.condensed_entries(n_keys);
   for (int64_t first = 0; first < n_entries; first += chunk) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lib/model/memory_plan.h"
+#include "lib/model/strategy_context.h"
 #include "lib/support/content_hash.h"
 
 namespace quire {
@@ -77,6 +78,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.io = runtime.io();
   store.stored_div = strategy->stored_div();
   store.old = options.old_text;
+  store.windowed = window_layers(llama.config(), *strategy, options.keep_behind_windows);
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
   store.snapshot = std::move(snapshot);

@@ -1,6 +1,7 @@
 #include "lib/session/session_contents.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "lib/session/contain.h"
@@ -15,8 +16,9 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));
   const int64_t chunk = kv_->geometry().chunk;
   int64_t boundary = kv_->exact_boundary(most);
-  while (boundary > 0) {
-    const auto retained = strategy_.retained_in_layers(boundary);
+  for (; boundary > 0; boundary = kv_->exact_boundary((boundary - 1) / chunk * chunk)) {
+    if (!kv_->holds_windows(boundary)) continue;
+    const auto retained = strategy_.retained(boundary);
     const auto all = [&](const auto& holds) {
       return std::ranges::all_of(
           retained, [&](const KeyRange& range) { return holds(range.begin, std::min(range.end, boundary)); });
@@ -24,7 +26,6 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
     if (all([&](int64_t begin, int64_t end) { return kv_->holds_for(boundary, begin, end); })) return boundary;
     if (!all([&](int64_t begin, int64_t end) { return kv_->holds_any(begin, end); })) return 0;
     // Full records were dropped, of which a query at the beginning of an earlier chunk may need none.
-    boundary = kv_->exact_boundary((boundary - 1) / chunk * chunk);
   }
   return 0;
 }
@@ -44,7 +45,10 @@ Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const 
   QUIRE_ASSIGN(sticky, StickyChunks::make(std::move(saved.sticky), strategy_.selection().chunk, text.n_tokens()));
   QUIRE_TRY(kv_->restore(kv, [&](int64_t chunk) { return chunk_ids(chunk); }));
   const int64_t n = text.n_computed();
-  for (const KeyRange& range : strategy_.retained_in_layers(n)) {
+  if (!kv_->holds_windows(n)) {
+    return Status(Code::kBadFile, "keys and values of layers with a window are missing that the next token reads");
+  }
+  for (const KeyRange& range : strategy_.retained(n)) {
     const int64_t end = std::min(range.end, n);
     // In an approximate text reserve() makes full records where they are needed.
     const bool approximate = text.n_exact() < n;
@@ -138,6 +142,10 @@ void SessionContents::evict(std::span<const KeyRange> retained, int64_t next_que
     end = range.end;
   }
   kv_->drop_old_text(next_query);
+  if (!kv_->passed_windows(next_query)) return;
+  std::array<int64_t, 4> places;
+  const size_t n = text.last_places(kv_->spare_places_from(next_query), kv_->geometry().chunk, places);
+  kv_->drop_behind_windows(next_query, std::span(places).first(n));
 }
 
 }  // namespace quire

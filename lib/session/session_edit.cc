@@ -70,7 +70,7 @@ std::vector<ChunkStore::Move> SessionContents::find_moves(const TextState& next,
     const int64_t skipped = from == 0 && to == 0 ? 0 : reread;  // a text's beginning depends on nothing before
     for (int64_t c = ceil_div(to + skipped, chunk); (c + 1) * chunk <= end; ++c) {
       const int64_t first = from + c * chunk - to;
-      if (kv_->holds_any(first, first + chunk)) moves.push_back({c, first});
+      if (kv_->can_move(first)) moves.push_back({c, first});
     }
   }
   return moves;

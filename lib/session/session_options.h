@@ -32,7 +32,8 @@ struct SessionOptions {
   int64_t spill_budget_bytes = 0;
   int64_t prefill_block = 256;
   std::vector<SessionAdapter> adapters;
-  bool reuse_prefixes = false;  // shares the chunks of equal texts with the runtime's other sessions that do
+  bool keep_behind_windows = false;  // WindowLayers::keeps_all
+  bool reuse_prefixes = false;       // shares the chunks of equal texts with the runtime's other sessions that do
 };
 
 // Of the memory that a model on this device computes on.

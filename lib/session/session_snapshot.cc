@@ -22,8 +22,8 @@ class SavingSink : public BlockSink {
     report(static_cast<int64_t>(block.size()));
     return number;
   }
-  Result<int64_t> add_known(KvKind kind, int64_t chunk, int layer) override {
-    const int64_t block = known_ ? known_->block(kind, chunk, layer) : -1;
+  Result<int64_t> add_known(RecordKind kind, int64_t chunk, int64_t index) override {
+    const int64_t block = known_ ? known_->block(kind, chunk, index) : -1;
     if (block < 0) return -1;
     QUIRE_TRY(check_cancel());
     const int64_t number = writer_.keep(block);
@@ -75,8 +75,9 @@ Result<ElementType> old_type_of(const std::string& name) {
   return Status(Code::kBadFile, "old keys and values of the type \"" + name + "\", which is not known");
 }
 
-int64_t snapshot_version(const SessionOptions& options) {
-  return options.old_text.narrows() ? SnapshotFile::kNewestVersion : SnapshotFile::kVersion;
+int64_t snapshot_version(const Strategy& strategy, const SessionOptions& options) {
+  if (strategy.window_layers()) return SnapshotFile::kWindowVersion;
+  return options.old_text.narrows() ? SnapshotFile::kNarrowVersion : SnapshotFile::kVersion;
 }
 
 }  // namespace
@@ -141,7 +142,7 @@ Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
       if (sink) sink->give_up();
     }
   } failed{&sink};
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink, snapshot_version(options_)));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(sink, snapshot_version(*strategy_, options_)));
   QUIRE_TRY(unless_closed(write_snapshot(*writer, nullptr, control)));
   failed.sink = nullptr;
   return {};
@@ -149,7 +150,7 @@ Status Session::save_to(ByteSink& sink, const SaveControl& control) const {
 
 Status Session::save_whole(const std::string& path, const SaveControl& control) const {
   QUIRE_ASSIGN(const auto file, OutputFile::create(path, {.owner_only = control.owner_only}));
-  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, snapshot_version(options_)));
+  QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, snapshot_version(*strategy_, options_)));
   QUIRE_TRY(write_snapshot(*writer, nullptr, control));
   note_saved(writer->mark());
   return {};
@@ -170,24 +171,17 @@ Result<bool> Session::save_behind(const std::string& path, const SaveControl& co
   const TextState& text = contents_->text;
   const ChunkStore& kv = contents_->kv();
   const int64_t chunk = kv.geometry().chunk, n_tokens = text.n_computed();
-  const int n_layers = model_->llama->config().n_layers;
-  const int64_t n_entries = strategy_->condensed_entries(n_tokens);
-  const int64_t unchanged = text.n_unchanged();
-  const bool narrows = kv.old_text().narrows();
-  const EarlierRecords known(
-      index.value().kv, chunk, n_layers,
-      {unchanged, strategy_->condensed_entries(unchanged), narrows ? unchanged / chunk * chunk : 0},
-      {n_tokens, n_entries, narrows ? n_tokens / chunk * chunk : 0});
-  int64_t n_kept = 0, n_narrow = 0;
-  for (int64_t c = 0; c * chunk < n_tokens; ++c) {
-    const bool held = kv.holds(c * chunk, std::min((c + 1) * chunk, n_tokens));
-    n_kept += held && known.block(KvKind::kText, c, 0) >= 0;
-    n_narrow += known.block(KvKind::kNarrow, c, 0) >= 0;
+  const int64_t n_entries = strategy_->condensed_entries(n_tokens), n_unchanged = text.n_unchanged();
+  EarlierRecords::Numbers n_records{}, unchanged{}, now{};
+  for (const RecordKind kind : kAllRecordKinds) {
+    const auto k = static_cast<size_t>(kind);
+    n_records[k] = kv.n_records(kind);
+    unchanged[k] = kv.saved_keys(kind, n_unchanged, strategy_->condensed_entries(n_unchanged));
+    now[k] = kv.saved_keys(kind, n_tokens, n_entries);
   }
-  for (int64_t c = 0; c * chunk < n_entries; ++c) n_kept += known.block(KvKind::kCondensed, c, 0) >= 0;
-  const auto neutral = [](const KvGeometry& g) { return static_cast<int64_t>(kv_neutral_bytes(g)); };
+  const EarlierRecords known(index.value().kv, chunk, n_records, unchanged, now);
   const int64_t kept =
-      n_layers * (n_kept * neutral(kv.geometry()) + n_narrow * neutral(narrow_geometry(kv.geometry(), kv.old_text())));
+      kv.saved_bytes(n_tokens, n_entries, [&](RecordKind kind, int64_t c) { return known.block(kind, c, 0) >= 0; });
   const int64_t unused = last.value()->end() - kept;
   if (kept == 0 || unused > kv.snapshot_size(n_tokens, n_entries).bytes) return false;
 
@@ -283,11 +277,12 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
   const StoreSnapshot& kv = index.kv;
   const Call call(*this);
   QUIRE_TRY(call.status());
-  const int64_t chunk = contents_->kv().geometry().chunk;
-  const int64_t n_narrow = options_.old_text.narrows() ? kv.n_keys[0] / chunk * chunk : 0;
-  if (kv.n_keys[2] != n_narrow) {
-    return Status(Code::kBadFile, "narrow records of " + std::to_string(kv.n_keys[2]) + " tokens; expected those of " +
-                                      std::to_string(n_narrow));
+  for (const RecordKind kind : {RecordKind::kNarrow, RecordKind::kWindow}) {
+    const int64_t n = kv.n_keys[static_cast<size_t>(kind)],
+                  expected = contents_->kv().saved_keys(kind, kv.n_keys[0], 0);
+    if (n == expected) continue;
+    return Status(Code::kBadFile, (kind == RecordKind::kNarrow ? "narrow records of " : "records behind windows of ") +
+                                      std::to_string(n) + " tokens; expected those of " + std::to_string(expected));
   }
   if (kv.n_keys[1] != strategy_->condensed_entries(kv.n_keys[0])) {
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +

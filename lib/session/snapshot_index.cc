@@ -283,6 +283,9 @@ Result<Json> write_index(SnapshotWriter& writer, const SnapshotIndex& index, con
   if (!index.origin.kv_old_type.empty()) {
     kv.add("n_narrow", index.kv.n_keys[2]).add("narrow_chunks", chunk_ranges(index.kv.held[2]));
   }
+  if (index.kv.n_keys[3] > 0) {
+    kv.add("n_windowed", index.kv.n_keys[3]).add("windowed_chunks", chunk_ranges(index.kv.held[3]));
+  }
   kv.add("queries", index.kv.has_queries).add("first_block", index.kv.first_block);
   ObjectWriter all;
   all.add("contents", std::string(exact ? kExact : kApproximate));
@@ -317,6 +320,10 @@ Result<SnapshotIndex> read_index(const SnapshotFile& file) {
   if (!index.origin.kv_old_type.empty()) {
     QUIRE_ASSIGN(index.kv.n_keys[2], kv.integer("n_narrow", 0, kMost));
     QUIRE_ASSIGN(index.kv.held[2], read_chunk_ranges(kv, "narrow_chunks"));
+  }
+  QUIRE_ASSIGN(index.kv.n_keys[3], kv.integer("n_windowed", 0, kMost, 0));
+  if (index.kv.n_keys[3] > 0) {
+    QUIRE_ASSIGN(index.kv.held[3], read_chunk_ranges(kv, "windowed_chunks"));
   }
   QUIRE_ASSIGN(index.kv.has_queries, kv.boolean("queries", false));
   QUIRE_ASSIGN(index.kv.first_block, kv.integer("first_block", 0, kMost));

@@ -124,7 +124,7 @@ Status GenerationStream::next_block(Block& block) {
   if (options_.max_undelivered > 1 || options_.draft_tokens > 0) {  // what was kept for tokens that are delivered now
     contents.kept.confirm(block.n_confirmed);
     const int64_t next = next_query(block, text.n_computed());
-    contents.evict(strategy.retained_in_layers(next), next);
+    contents.evict(strategy.retained(next), next);
   }
   if (text.n_uncomputed() == 0 || ending_ || cancel_.cancelled()) return {};
   if (expired() || text.n_computed() >= limit_) {
@@ -299,7 +299,7 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
   SessionContents& contents = block.contents();
   const int64_t n_computed = block.first + n;
   const int64_t next = next_query(block, n_computed);
-  const auto retained = contents.strategy().retained_in_layers(next);
+  const auto retained = contents.strategy().retained(next);
   if (block.n_ranked == 0) {
     const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
     block.results.last.on_host.assign(last.begin(), last.end());

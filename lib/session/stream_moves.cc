@@ -43,7 +43,7 @@ Result<bool> GenerationStream::make_moves(Block& block, int64_t* stop) {
   }
   Status status;
   for (int n = 0; n < kMovesOfStep && is_next(kv.next_move()) && !cancel_.cancelled(); ++n) {
-    const auto retained = contents.strategy().retained_in_layers(text.n_computed() + chunk);
+    const auto retained = contents.strategy().retained(text.n_computed() + chunk);
     status = kv.make_move(ropes);
     if (!status.ok()) break;
     block.cost.n_moved += text.moved(chunk);

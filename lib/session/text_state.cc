@@ -115,6 +115,20 @@ std::vector<FedTokens> TextState::fed() const {
   return all;
 }
 
+size_t TextState::last_places(int64_t end, int64_t apart, std::span<int64_t> places) const {
+  size_t n = 0, m = marks_.size(), g = 2 * generated_.size();  // of marks, and of ends of runs, those not looked at
+  const auto begins_feed = [&](size_t i) { return i == 0 || marks_[i].feed != marks_[i - 1].feed; };
+  const auto edge = [&](size_t i) { return i % 2 == 0 ? generated_[i / 2].begin : generated_[i / 2].end; };
+  while (n < places.size()) {
+    while (m > 0 && !begins_feed(m - 1)) --m;
+    if (m == 0 && g == 0) break;
+    const bool of_feed = g == 0 || (m > 0 && marks_[m - 1].token >= edge(g - 1));
+    const int64_t place = of_feed ? marks_[--m].token : edge(--g);
+    if (place < end && (n == 0 || places[n - 1] - place > apart)) places[n++] = place;
+  }
+  return n;
+}
+
 // Of the feed whose tokens come next; make_room was called.
 void TextState::begin_feed(std::span<const TextMark> marks) {
   const int64_t before = n_tokens(), feed = marks_.empty() ? 0 : marks_.back().feed + 1;

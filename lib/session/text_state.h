@@ -92,6 +92,10 @@ class TextState {
   const std::vector<TextMark>& marks() const { return marks_; }
   // The tokens that were fed, ascending; not those that the model generated.
   std::vector<FedTokens> fed() const;
+  // Where the text is likely to be cut: before and behind what was fed together and what was generated together. Writes
+  // the last of these places before token `end`, descending, each more than `apart` tokens before the one behind it.
+  // Returns how many.
+  size_t last_places(int64_t end, int64_t apart, std::span<int64_t> places) const;
   // The last of those that stand in the text; null: there are none.
   const FedMessages* last_messages() const { return messages_.empty() ? nullptr : &messages_.back(); }
 

@@ -24,10 +24,20 @@ constexpr int64_t kLongHeadsLeast = 3 * 16;  // its least train_len
 
 std::string text_of(int64_t n) { return std::to_string(n); }
 
+// Bytes of layers with a window that drop what lies behind it, at most.
+int64_t windowed_bytes(const StrategyContext& context, int64_t chunk) {
+  const KvBudget& budget = context.kv_budget;
+  const int64_t held = context.sliding_window + budget.block + 2 * chunk;
+  const int64_t n = context.expected_tokens == 0 ? held : std::min(held, context.expected_tokens + chunk);
+  return n * budget.windowed_bytes_per_token;
+}
+
 // Tokens that fit; old ones in both types, of which the narrower one takes no more than the other.
-int64_t capacity_in_tokens(const KvBudget& budget) {
+int64_t capacity_in_tokens(const StrategyContext& context, int64_t chunk) {
+  const KvBudget& budget = context.kv_budget;
   if (budget.bytes == 0 || budget.bytes_per_token == 0) return kNoLimit;
-  return budget.bytes / budget.bytes_per_token / (budget.old_after == kNoLimit ? 1 : 2);
+  const int64_t left = std::max<int64_t>(0, budget.bytes - windowed_bytes(context, chunk));
+  return left / budget.bytes_per_token / (budget.old_after == kNoLimit ? 1 : 2);
 }
 
 // Bytes of the first n tokens, all of which are kept.
@@ -62,25 +72,26 @@ int64_t streaming_overhead(int64_t sinks, int64_t block, int64_t chunk) {
   return (sinks + chunk - 1) / chunk * chunk + block + 2 * chunk;
 }
 
-// The strategies whose keys and values need not all be in memory; `capacity` in tokens.
-Result<AutoChoice> bounded_memory(const StrategyContext& context, int64_t train_len, int64_t capacity,
-                                  std::string reason) {
+// The strategies whose keys and values need not all be in memory.
+Result<AutoChoice> bounded_memory(const StrategyContext& context, int64_t train_len, std::string reason) {
   if (train_len < 2) return AutoChoice{"full", "the model was trained for a single position"};
   const bool windowed = context.common_window() > 0;
   const int64_t positions = windowed ? std::max<int64_t>(2, std::min(train_len, context.common_window())) : train_len;
   const int64_t sinks = std::min(kSinks, positions - 2);
   const int64_t block = context.kv_budget.block;
   int64_t chunk = default_kv_chunk(train_len);
-  // Layers with a window keep it all, whatever the others do.
-  const int64_t least = context.some_layers_slide ? context.sliding_window : 1;
-  if (capacity - streaming_overhead(sinks, block, chunk) < std::max(chunk, least)) chunk = kSmallestChunk;
-  const int64_t overhead = streaming_overhead(sinks, block, chunk);
+  // Layers with a window keep it all, whatever the others do; where they count apart, the others need not.
+  const bool counts_apart = context.kv_budget.windowed_bytes_per_token > 0;
+  const int64_t least = context.some_layers_slide && !counts_apart ? context.sliding_window : 1;
+  if (capacity_in_tokens(context, chunk) - streaming_overhead(sinks, block, chunk) < std::max(chunk, least)) {
+    chunk = kSmallestChunk;
+  }
+  const int64_t overhead = streaming_overhead(sinks, block, chunk), capacity = capacity_in_tokens(context, chunk);
   if (capacity < overhead + least) {
-    const int64_t per_token = context.kv_budget.bytes_per_token;
+    const int64_t needed = (overhead + least) * context.kv_budget.bytes_per_token + windowed_bytes(context, chunk);
     return Status(Code::kBudget, "the KV budget is " + text_of(context.kv_budget.bytes) +
-                                     " bytes; auto finds no method that needs fewer than " +
-                                     text_of((overhead + least) * per_token) + " with blocks of " + text_of(block) +
-                                     " tokens");
+                                     " bytes; auto finds no method that needs fewer than " + text_of(needed) +
+                                     " with blocks of " + text_of(block) + " tokens");
   }
   CanonicalTerm term("streaming_llm");
   term.add_integer("sinks", sinks).add_integer("recent", std::min(positions - 1 - sinks, capacity - overhead));
@@ -104,13 +115,13 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
   const int64_t expected = context.expected_tokens;
   const int64_t window = context.common_window();
   const int64_t chunk = default_kv_chunk(train_len);
-  const int64_t capacity = capacity_in_tokens(context.kv_budget);
   int64_t needed = expected;
   if (window > 0) {
     const int64_t most = window + context.kv_budget.block + 2 * chunk;
     needed = expected == 0 ? most : std::min(expected, most);
   }
-  const double stored = bytes_of(context.kv_budget, needed, chunk);
+  const double stored =
+      bytes_of(context.kv_budget, needed, chunk) + static_cast<double>(windowed_bytes(context, chunk));
   const bool has_beacon = context.beacon && !context.beacon_only_by_name;
   if (has_beacon && context.sliding_window == 0 && expected > train_len &&
       fits(context.kv_budget, std::min(stored, bytes_of(context.kv_budget, train_len + chunk, chunk)))) {
@@ -125,7 +136,7 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
                                        text_of(context.kv_budget.bytes) + " bytes and may go to a slower tier"};
   }
   if (!all_fits) {
-    return bounded_memory(context, train_len, capacity,
+    return bounded_memory(context, train_len,
                           "the keys and values of " + text_of(needed) + " tokens exceed the KV budget of " +
                               text_of(context.kv_budget.bytes) + " bytes");
   }
@@ -144,7 +155,7 @@ Result<AutoChoice> choose_visibility(const StrategyContext& context, int64_t tra
                                  ? "the expected " + text_of(expected) + " tokens exceed the " + trained
                                  : "the length of the text is not known, and this equals full up to the " + trained;
   // Distances of full would leave the trained range before the window cuts them; dca needs keys behind the window.
-  if (window > 0 || train_len < 2) return bounded_memory(context, train_len, capacity, reason);
+  if (window > 0 || train_len < 2) return bounded_memory(context, train_len, reason);
   return AutoChoice{"dca", reason};
 }
 

@@ -50,6 +50,8 @@ struct BeaconConfig {
 struct KvBudget {
   int64_t bytes = 0;  // 0: no limit
   int64_t bytes_per_token = 0;
+  // Where layers with a window drop what lies behind it: of a token in these, the others having bytes_per_token.
+  int64_t windowed_bytes_per_token = 0;
   int64_t block = 256;      // tokens stored at a time, before older ones are dropped
   int64_t lower_bytes = 0;  // what slower tiers hold at least beside it; kNoLimit: all
   // Text in chunks that end so many tokens before a query's own is read in a narrower type; kNoLimit: none is.

@@ -183,18 +183,18 @@ std::array<size_t, 2> head_bytes(const KvGeometry& g) {
 
 bool is_narrow(ElementType type) { return type == ElementType::kInt8 || type == ElementType::kInt4; }
 
-// Of a session without condensed entries.
+// Of a session without condensed entries, and of a model without windows of some layers.
 Sample read_records(const std::string& path, const KvGeometry& geometry, int n_layers) {
   const auto file = take(SnapshotFile::open(take(ReadFile::open(path))));
   const SnapshotIndex index = take(read_index(*file));
-  const auto n_blocks = [&](KvKind kind) {
+  const auto n_blocks = [&](RecordKind kind) {
     int64_t n = 0;
     for (const ChunkRange& range : index.kv.held[static_cast<size_t>(kind)]) n += range.end - range.begin;
     return n * n_layers;
   };
   const bool narrow = is_narrow(geometry.type);
-  const int64_t first = index.kv.first_block + (narrow ? n_blocks(KvKind::kText) : 0);
-  const int64_t n = n_blocks(narrow ? KvKind::kNarrow : KvKind::kText);
+  const int64_t first = index.kv.first_block + (narrow ? n_blocks(RecordKind::kText) : 0);
+  const int64_t n = n_blocks(narrow ? RecordKind::kNarrow : RecordKind::kText);
   const auto bytes = static_cast<int64_t>(kv_neutral_bytes(geometry));
   const int64_t every = std::max<int64_t>(1, n * bytes / kSampleBytes);
   const auto runs = head_bytes(geometry);

@@ -72,12 +72,19 @@ namespace Quire
         /// </summary>
         public bool PrefixReuse { get; set; } = true;
 
+        /// <summary>
+        /// Whether layers with a window of their own keep what lies behind it, so that the text can be cut and edited
+        /// anywhere. The default is false: they drop it, and the budgets hold a text many times longer.
+        /// </summary>
+        public bool KeepBehindWindows { get; set; }
+
         internal static unsafe NativeSessionOptions ToNative(SessionOptions options, Pins pins)
         {
             NativeSessionOptions native;
             Native.quire_session_options_init(&native, (UIntPtr)sizeof(NativeSessionOptions));
             if (options == null) return native;
-            native.flags = options.PrefixReuse ? 0 : (uint)SessionFlags.NoPrefixReuse;
+            if (!options.PrefixReuse) native.flags |= (uint)SessionFlags.NoPrefixReuse;
+            if (options.KeepBehindWindows) native.flags |= (uint)SessionFlags.KeepBehindWindows;
             native.strategy = pins.Text(options.Strategy, out native.strategy_len);
             native.kv_type = (int)options.KvType;
             native.kv_old_type = (int)options.KvOldType;

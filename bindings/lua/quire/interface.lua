@@ -139,6 +139,10 @@ constants.TIER_SNAPSHOT = 5
 -- for snapshots whose makers are not trusted.
 constants.SESSION_NO_PREFIX_REUSE = 1
 flags.SESSION_NO_PREFIX_REUSE = 1
+-- Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+-- layers".
+constants.SESSION_KEEP_BEHIND_WINDOWS = 2
+flags.SESSION_KEEP_BEHIND_WINDOWS = 2
 -- old_after: no distance: all chunks before the token's own
 constants.OLD_AT_ONCE = -1
 -- what comes before the first token that differs
@@ -1353,11 +1357,11 @@ interface.functions.model_get_info = { returns = "quire_status", { "handle", "qu
 -- model_get_metadata(model, key) [any-thread] since 0.1
 -- Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
 -- expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
--- (how many layers have a sliding window), "device" (its name), "device_reason" (why the model runs
--- there, and what the device lacks that would make it faster: that the log has as a warning too),
--- "identity" (32 digits that name configuration and weights, merged adapters included), and
--- "config.json" (the file's text; of a GGUF file what its metadata say of the model, as JSON).
--- Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+-- (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
+-- are none), "device" (its name), "device_reason" (why the model runs there, and what the device
+-- lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
+-- name configuration and weights, merged adapters included), and "config.json" (the file's text; of
+-- a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
 interface.functions.model_get_metadata = { returns = "quire_status", { "handle", "quire_model" }, { "text", "char" }, { "count", "key" }, { "filled", "char" }, { "error", "quire_error*" } }
 -- model_describe_files(path) [any-thread] since 0.1
 -- What the files of a model hold, of either format, as a JSON object; weights are not read:
@@ -1563,7 +1567,7 @@ interface.functions.session_reset = { returns = "quire_status", { "handle", "qui
 -- next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
 -- where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
 -- or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
--- one chunk).
+-- one chunk); in a model with windows of some layers, those behind the last place that was kept.
 -- Errors:
 -- INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
 interface.functions.session_truncate = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "error", "quire_error*" } }

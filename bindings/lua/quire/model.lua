@@ -42,7 +42,8 @@ end
 
 -- An empty session. Options: a strategy, or a table of strategy, kv_type, kv_old_type, old_after (tokens), overflow,
 -- expected_tokens, prefill_block, the budgets of quire_session_options, kv_file_directory, prefix_reuse (false: takes no
--- part) and adapters (a list of adapters, each alone or as {adapter, scale}).
+-- part), keep_behind_windows (true: layers with a window drop nothing) and adapters (a list of adapters, each alone or as
+-- {adapter, scale}).
 function Model:session(given)
   return session.new(raw.session_create(handles.of(self), options.of_session(given)))
 end

@@ -82,6 +82,7 @@ end
 function options.of_session(given)
   local fields = copy(type(given) == "string" and { strategy = given } or given)
   flag(fields, "prefix_reuse", false, constants.SESSION_NO_PREFIX_REUSE)
+  flag(fields, "keep_behind_windows", true, constants.SESSION_KEEP_BEHIND_WINDOWS)
   number(fields, "kv_type", "type")
   number(fields, "kv_old_type", "type")
   number(fields, "overflow", "overflow")

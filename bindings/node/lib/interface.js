@@ -129,6 +129,9 @@ const constants = Object.freeze({
    * by quire_event.reused or by the time it takes, whether another one has read the same text, and
    * for snapshots whose makers are not trusted. */
   SESSION_NO_PREFIX_REUSE: 1,
+  /** Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+   * layers". */
+  SESSION_KEEP_BEHIND_WINDOWS: 2,
   /** old_after: no distance: all chunks before the token's own */
   OLD_AT_ONCE: -1,
   /** what comes before the first token that differs */
@@ -242,6 +245,7 @@ const flags = new Set([
   'TEXT_CONTINUE',
   'DECODE_SPECIAL',
   'SESSION_NO_PREFIX_REUSE',
+  'SESSION_KEEP_BEHIND_WINDOWS',
   'SNAPSHOT_WHOLE',
   'STORE_MUST_EXIST',
   'CHAT_NO_ANSWER',

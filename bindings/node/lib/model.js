@@ -35,8 +35,8 @@ class Model extends Handle {
 
   /**
    * An empty session. Options: strategy ('full' where not given), kvType, kvOldType, oldAfter (tokens), overflow, expectedTokens,
-   * prefillBlock, the budgets of quire_session_options, kvFileDirectory, prefixReuse (false: takes no part) and adapters (each alone or as
-   * [adapter, scale]).
+   * prefillBlock, the budgets of quire_session_options, kvFileDirectory, prefixReuse (false: takes no part), keepBehindWindows (true: layers
+   * with a window drop nothing) and adapters (each alone or as [adapter, scale]).
    */
   session(given) {
     return new Session(raw.sessionCreate(this.raw, options.session(given)), this);

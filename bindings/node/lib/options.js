@@ -54,11 +54,15 @@ function model({ load, weightType, activations, merge, beacon, packedDirectory, 
   };
 }
 
-function session({ kvType, kvOldType, oldAfter, overflow, adapters, kvFileDirectory, prefixReuse = true, ...others } = {}) {
+function session({
+  kvType, kvOldType, oldAfter, overflow, adapters, kvFileDirectory, prefixReuse = true, keepBehindWindows = false, ...others
+} = {}) {
+  const flags = (boolean('prefixReuse', prefixReuse) ? 0 : C.SESSION_NO_PREFIX_REUSE) |
+    (boolean('keepBehindWindows', keepBehindWindows) ? C.SESSION_KEEP_BEHIND_WINDOWS : 0);
   return {
     ...others, kvType: number('type', kvType, 'kvType'), kvOldType: number('type', kvOldType, 'kvOldType'),
     oldAfter: oldAfter === 0 ? C.OLD_AT_ONCE : oldAfter, overflow: number('overflow', overflow), adapters: scaled(adapters, 'adapter'),
-    kvFileDirectory: path(kvFileDirectory), flags: boolean('prefixReuse', prefixReuse) ? 0 : C.SESSION_NO_PREFIX_REUSE,
+    kvFileDirectory: path(kvFileDirectory), flags,
   };
 }
 

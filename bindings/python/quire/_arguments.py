@@ -48,12 +48,15 @@ def _model_options(weight_type: str = "default", load: str = "default",
 def _session_options(strategy: Optional[str] = "full", kv_type: str = "default", kv_old_type: str = "default",
                      old_after: Optional[int] = None, overflow: str = "default", expected_tokens: int = 0,
                      prefill_block: int = 0, kv_file_directory: Path = "", adapters: Sequence[Any] = (),
-                     prefix_reuse: bool = True, **budgets: int) -> Any:
+                     prefix_reuse: bool = True, keep_behind_windows: bool = False, **budgets: int) -> Any:
     pairs = [(adapter._handle, scale) for adapter, scale in _pairs(adapters)]
     used = _array(_ffi.SessionAdapter, pairs)
     text, directory = (strategy or "").encode(), os.fsencode(kv_file_directory)
+    flags = 0 if prefix_reuse else _ffi.SESSION_NO_PREFIX_REUSE
+    if keep_behind_windows:
+        flags |= _ffi.SESSION_KEEP_BEHIND_WINDOWS
     options = _options(
-        _ffi.SessionOptions, flags=0 if prefix_reuse else 1, strategy=None if strategy is None else text,
+        _ffi.SessionOptions, flags=flags, strategy=None if strategy is None else text,
         strategy_len=len(text), kv_type=_choice("kv_type", kv_type, KV_TYPES),
         kv_old_type=_choice("kv_old_type", kv_old_type, KV_OLD_TYPES),
         old_after={None: 0, 0: -1}.get(old_after, old_after),

@@ -40,7 +40,7 @@ class Session(_Handle):
         options: kv_type, kv_old_type (int8, int4) and old_after (tokens), overflow, expected_tokens, prefill_block,
         kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes, kv_file_directory and the other fields
         of quire_session_options. adapters: each an Adapter or (Adapter, scale). prefix_reuse: False for
-        QUIRE_SESSION_NO_PREFIX_REUSE."""
+        QUIRE_SESSION_NO_PREFIX_REUSE. keep_behind_windows: True for QUIRE_SESSION_KEEP_BEHIND_WINDOWS."""
         struct = byref(_session_options(strategy, **options))
         self._reader = None  # what it reads keys and values from, where that is a file object
         if forked_from is not None:

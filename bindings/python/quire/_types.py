@@ -37,6 +37,7 @@ class SessionOptions(Budgets, total=False):
     kv_file_directory: Path
     adapters: Sequence[Any]  # each an Adapter or (Adapter, scale)
     prefix_reuse: bool
+    keep_behind_windows: bool
 
 
 class ModelOptions(TypedDict, total=False):

@@ -356,6 +356,7 @@ TEST(MovedChunksOfWindows, AreTurnedByTheirOwnBase) {
   const TemporaryFolder folder;
   const auto model = window_layer(folder);
   SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.keep_behind_windows = true;
   options.kv_type = ElementType::kF32;
   const Tokens old = random_tokens(*model, 250);
   const auto read = [&](const Tokens& tokens) {

@@ -77,8 +77,10 @@ inline OldText tested_old_text() {
   return {.type = is_int4 ? ElementType::kInt4 : ElementType::kInt8, .after = after ? std::atoll(after) : kNoLimit};
 }
 
+// QUIRE_TEST_KEEP_BEHIND_WINDOWS in the environment: layers with a window keep what lies behind it.
 inline SessionOptions with_strategy(const std::string& strategy) {
   SessionOptions options;
+  options.keep_behind_windows = std::getenv("QUIRE_TEST_KEEP_BEHIND_WINDOWS") != nullptr;
   options.old_text = tested_old_text();
   options.strategy = strategy;
   options.overflow = OverflowPolicy::kExtrapolate;

@@ -305,6 +305,12 @@ namespace Quire
         /// snapshots whose makers are not trusted.
         /// </summary>
         NoPrefixReuse = 1,
+
+        /// <summary>
+        /// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+        /// layers".
+        /// </summary>
+        KeepBehindWindows = 2,
     }
 
     /// <summary>What an edit takes over of the text before it.</summary>

@@ -444,7 +444,9 @@ namespace Quire
         /// </summary>
         public long ScratchBytes { get; }
 
-        /// <summary>Of a token that is held.</summary>
+        /// <summary>
+        /// Of a token that is held; where some layers drop what lies behind their window, in the others.
+        /// </summary>
         public long KvBytesPerToken { get; }
 
         /// <summary>What longheads and dca_topk keep for choosing chunks; in the first tier.</summary>

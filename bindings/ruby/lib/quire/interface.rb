@@ -132,6 +132,9 @@ module Quire::Interface
     # by quire_event.reused or by the time it takes, whether another one has read the same text, and
     # for snapshots whose makers are not trusted.
     SESSION_NO_PREFIX_REUSE: 1,
+    # Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+    # layers".
+    SESSION_KEEP_BEHIND_WINDOWS: 2,
     # old_after: no distance: all chunks before the token's own
     OLD_AT_ONCE: -1,
     # what comes before the first token that differs
@@ -728,11 +731,11 @@ module Quire::Interface
     # model_get_metadata(model, key) [any-thread] since 0.1
     # Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
     # expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
-    # (how many layers have a sliding window), "device" (its name), "device_reason" (why the model runs
-    # there, and what the device lacks that would make it faster: that the log has as a warning too),
-    # "identity" (32 digits that name configuration and weights, merged adapters included), and
-    # "config.json" (the file's text; of a GGUF file what its metadata say of the model, as JSON).
-    # Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+    # (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
+    # are none), "device" (its name), "device_reason" (why the model runs there, and what the device
+    # lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
+    # name configuration and weights, merged adapters included), and "config.json" (the file's text; of
+    # a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
     model_get_metadata: { returns: :int32_t, types: [:address, :string, :size_t, :address, :size_t, :address, :address],
       steps: [[:handle, :quire_model], [:text, :char], [:count, :key], [:filled, :char], [:error, :quire_error]] },
     # model_describe_files(path) [any-thread] since 0.1
@@ -977,7 +980,7 @@ module Quire::Interface
     # next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
     # where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
     # or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
-    # one chunk).
+    # one chunk); in a model with windows of some layers, those behind the last place that was kept.
     # Errors:
     # INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
     session_truncate: { returns: :int32_t, types: [:address, :int64_t, :address],
@@ -1445,7 +1448,7 @@ module Quire::Interface
   }.freeze
 
   # The constants that are bits.
-  FLAGS = %i[DEVICE_USABLE ADAPTER_REPLACES_EMBEDDING ADAPTER_REPLACES_LM_HEAD ADAPTER_REPLACES_NORMS ADAPTER_CHANGES_QUERIES_OR_KEYS TEXT_PARSE_SPECIAL TEXT_NO_BOS TEXT_CONTINUE DECODE_SPECIAL SESSION_NO_PREFIX_REUSE SNAPSHOT_WHOLE STORE_MUST_EXIST CHAT_NO_ANSWER CHAT_NO_THINKING STREAM_SCORE STREAM_KEEP_LOGITS STREAM_IGNORE_EOS STREAM_CONSTRAIN STREAM_KEEP_HIDDEN STREAM_CITE].freeze
+  FLAGS = %i[DEVICE_USABLE ADAPTER_REPLACES_EMBEDDING ADAPTER_REPLACES_LM_HEAD ADAPTER_REPLACES_NORMS ADAPTER_CHANGES_QUERIES_OR_KEYS TEXT_PARSE_SPECIAL TEXT_NO_BOS TEXT_CONTINUE DECODE_SPECIAL SESSION_NO_PREFIX_REUSE SESSION_KEEP_BEHIND_WINDOWS SNAPSHOT_WHOLE STORE_MUST_EXIST CHAT_NO_ANSWER CHAT_NO_THINKING STREAM_SCORE STREAM_KEEP_LOGITS STREAM_IGNORE_EOS STREAM_CONSTRAIN STREAM_KEEP_HIDDEN STREAM_CITE].freeze
 
   # Called by hand-written code.
   BY_HAND = [:stream_next].freeze

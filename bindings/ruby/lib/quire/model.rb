@@ -36,7 +36,8 @@ module Quire
 
     # An empty session; with a block, one that is closed at its end. Options: kv_type, kv_old_type, old_after (tokens),
     # overflow, expected_tokens, prefill_block, the budgets of quire_session_options, kv_file_directory, prefix_reuse (false:
-    # takes no part) and adapters (each alone or as [adapter, scale]).
+    # takes no part), keep_behind_windows (true: layers with a window drop nothing) and adapters (each alone or as
+    # [adapter, scale]).
     def session(strategy = nil, **options, &block)
       Handle.closing(Session.new(Raw.session_create(reference, Options.session(strategy, options)), self), &block)
     end

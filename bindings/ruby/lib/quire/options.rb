@@ -58,7 +58,9 @@ module Quire
           options[:adapters] = scaled(options[:adapters]) { |adapter, scale| { adapter: adapter.reference, scale: scale } }
         end
         options[:kv_file_directory] &&= path(options[:kv_file_directory])
-        options.merge(strategy: strategy, flags: flags(options, { prefix_reuse: C[:SESSION_NO_PREFIX_REUSE] }, set: false))
+        bits = flags(options, { prefix_reuse: C[:SESSION_NO_PREFIX_REUSE] }, set: false) |
+               flags(options, { keep_behind_windows: C[:SESSION_KEEP_BEHIND_WINDOWS] })
+        options.merge(strategy: strategy, flags: bits)
       end
 
       def stream(max_tokens, options)

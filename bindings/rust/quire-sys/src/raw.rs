@@ -160,6 +160,9 @@ pub const QUIRE_TIER_SNAPSHOT: i32 = 5;
 /// by quire_event.reused or by the time it takes, whether another one has read the same text, and
 /// for snapshots whose makers are not trusted.
 pub const QUIRE_SESSION_NO_PREFIX_REUSE: u32 = 1;
+/// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
+/// layers".
+pub const QUIRE_SESSION_KEEP_BEHIND_WINDOWS: u32 = 2;
 /// old_after: no distance: all chunks before the token's own
 pub const QUIRE_OLD_AT_ONCE: i32 = -1;
 /// what comes before the first token that differs
@@ -1329,7 +1332,7 @@ pub struct quire_memory_plan {
     /// activations and working memory, once per model; RoPE tables, once for all sessions with the
     /// same frequencies and kv_chunk
     pub scratch_bytes: i64,
-    /// of a token that is held
+    /// of a token that is held; where some layers drop what lies behind their window, in the others
     pub kv_bytes_per_token: i64,
     /// what longheads and dca_topk keep for choosing chunks; in the first tier
     pub representation_bytes: i64,
@@ -1882,11 +1885,11 @@ extern "C" {
 
     /// Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
     /// expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
-    /// (how many layers have a sliding window), "device" (its name), "device_reason" (why the model runs
-    /// there, and what the device lacks that would make it faster: that the log has as a warning too),
-    /// "identity" (32 digits that name configuration and weights, merged adapters included), and
-    /// "config.json" (the file's text; of a GGUF file what its metadata say of the model, as JSON).
-    /// Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+    /// (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
+    /// are none), "device" (its name), "device_reason" (why the model runs there, and what the device
+    /// lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
+    /// name configuration and weights, merged adapters included), and "config.json" (the file's text; of
+    /// a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
     ///
     /// [any-thread] since 0.1
     pub fn quire_model_get_metadata(
@@ -2311,7 +2314,7 @@ extern "C" {
     /// next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
     /// where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
     /// or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
-    /// one chunk).
+    /// one chunk); in a model with windows of some layers, those behind the last place that was kept.
     /// Errors:
     /// INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
     ///

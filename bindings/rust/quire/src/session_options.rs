@@ -50,6 +50,8 @@ pub struct SessionOptions {
     pub old_after: i64,
     /// The session takes nothing over from others, and gives them nothing.
     pub no_prefix_reuse: bool,
+    /// Layers with a window of their own keep what lies behind it, so that the text can be cut and edited anywhere.
+    pub keep_behind_windows: bool,
 }
 
 impl SessionOptions {
@@ -64,7 +66,8 @@ impl SessionOptions {
             |(adapter, scale): &(Adapter, f64)| sys::quire_session_adapter { adapter: adapter.raw(), scale: *scale };
         let adapters: Vec<_> = self.adapters.iter().map(adapter).collect();
         let mut raw: sys::quire_session_options = call::init(sys::quire_session_options_init);
-        raw.flags = flag(self.no_prefix_reuse, sys::QUIRE_SESSION_NO_PREFIX_REUSE);
+        raw.flags = flag(self.no_prefix_reuse, sys::QUIRE_SESSION_NO_PREFIX_REUSE)
+            | flag(self.keep_behind_windows, sys::QUIRE_SESSION_KEEP_BEHIND_WINDOWS);
         (raw.strategy, raw.strategy_len) = call::option(&self.strategy);
         raw.kv_type = ElementType::or_default(self.kv_type);
         raw.overflow = self.overflow.map_or(sys::QUIRE_OVERFLOW_DEFAULT, Overflow::raw);
