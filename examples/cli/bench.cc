@@ -85,6 +85,8 @@ class Bench {
         strategy_(strategy_of(session_.get())),
         selects_(strategy_.starts_with("longheads") || strategy_.starts_with("dca_topk")),
         chunk_(chunk_of(strategy_)),
+        window_(std::stoll(engine_.metadata("sliding_window_tokens"))),
+        n_windowed_(some_layers_slide() ? std::stoi(engine_.metadata("sliding_window_layers")) : 0),
         kv_bytes_per_old_token_(narrows()
                                     ? engine_.plan_memory(arguments.session, longest_text(arguments)).kv_bytes_per_token
                                     : kv_bytes_per_token()) {}
@@ -93,9 +95,8 @@ class Bench {
   const quire_model_info& info() const { return info_; }
   const Rates& read_rates() const { return read_rates_; }
 
-  int64_t kv_bytes_per_token() const {
-    return 2 * element_bytes(arguments_.session.kv_type) * info_.n_layers * info_.n_kv_heads * info_.head_dim;
-  }
+  // In layers that keep what lies behind a window.
+  int64_t kv_bytes_per_token() const { return (info_.n_layers - n_windowed_) * kv_bytes_of_layer(); }
   // Whether old text is read in another type, and what a token of it takes then.
   bool narrows() const { return arguments_.session.kv_old_type != QUIRE_TYPE_DEFAULT; }
   int64_t kv_bytes_per_old_token() const { return kv_bytes_per_old_token_; }
@@ -114,6 +115,13 @@ class Bench {
   Row measure(int64_t depth, const std::function<void()>& show);
 
  private:
+  // Of a token.
+  int64_t kv_bytes_of_layer() const {
+    return 2 * element_bytes(arguments_.session.kv_type) * info_.n_kv_heads * info_.head_dim;
+  }
+  bool some_layers_slide() const {
+    return info_.sliding_window == 0 && strategy_.find("ignore_window=1") == std::string::npos;
+  }
   double prefill(int64_t depth);
   double decode(int64_t depth);
   void fill(int64_t depth);
@@ -127,6 +135,8 @@ class Bench {
   const std::string strategy_;
   const bool selects_;  // what a token reads depends on what it says: all keys are kept, some are read
   const int64_t chunk_;
+  const int64_t window_;      // tokens
+  const int32_t n_windowed_;  // layers that have it while others do not
   const int64_t kv_bytes_per_old_token_;
   const MemoryBandwidth memory_;
   Rates read_rates_;
@@ -210,7 +220,8 @@ VisibleKeys Bench::visible_keys(int64_t depth) const {
 
 int64_t Bench::visible_bytes(int64_t depth) const {
   const VisibleKeys keys = visible_keys(depth);
-  return kv_bytes_per_token() * keys.young + kv_bytes_per_old_token() * keys.old;
+  return kv_bytes_per_token() * keys.young + kv_bytes_per_old_token() * keys.old +
+         n_windowed_ * kv_bytes_of_layer() * std::min(depth + 1, window_);
 }
 
 void Bench::check_fits(int64_t depth) const {

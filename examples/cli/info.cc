@@ -48,6 +48,7 @@ Json facts(const Engine& engine) {
           {"rope_scaling", engine.metadata("rope_scaling")},
           {"sliding_window", info.sliding_window},
           {"sliding_window_layers", std::stoi(engine.metadata("sliding_window_layers"))},
+          {"sliding_window_tokens", std::stoll(engine.metadata("sliding_window_tokens"))},
           {"auto_strategy", engine.describe("auto")},
           {"tokenizer", engine.metadata("tokenizer")},
           {"chat_template", chat_template(engine)},
@@ -65,7 +66,7 @@ void print_facts(const Json& facts) {
     if (key == "chat_template" && text == "unknown") {
       text += "; one that writes the same may be named with --chat-template, see `quire chat --templates`";
     }
-    print("%-18s %s\n", key.c_str(), text.c_str());
+    print("%-21s %s\n", key.c_str(), text.c_str());
   }
 }
 

@@ -90,14 +90,17 @@ quire_status quire_model_get_metadata(const quire_model* model, const char* key,
       const bool all = config.window_layers.empty() && config.sliding_window > 0;
       return write_text(std::to_string(all ? config.n_layers : some), buf, cap, needed);
     }
+    if (name == "sliding_window_tokens") {
+      return write_text(std::to_string(config.sliding_window), buf, cap, needed);
+    }
     if (name == "device") return write_text(m.device, buf, cap, needed);
     if (name == "device_reason") return write_text(m.device_reason, buf, cap, needed);
     if (name == "identity") return write_text(llama.identity(), buf, cap, needed);
     if (name == "config.json") return write_text(config.json, buf, cap, needed);
-    return Status(Code::kNotFound,
-                  "no metadata \"" + std::string(name) +
-                      "\"; known: architecture, rope_type, rope_scaling, tokenizer, bos_token_id, "
-                      "eos_token_ids, sliding_window_layers, device, device_reason, identity, config.json");
+    return Status(Code::kNotFound, "no metadata \"" + std::string(name) +
+                                       "\"; known: architecture, rope_type, rope_scaling, tokenizer, bos_token_id, "
+                                       "eos_token_ids, sliding_window_layers, sliding_window_tokens, device, "
+                                       "device_reason, identity, config.json");
   });
 }
 }

@@ -57,6 +57,7 @@ static void test_metadata(void) {
   check_metadata(l.model, "eos_token_ids", "2");
   check_metadata(l.model, "config.json", NULL);
   check_metadata(l.model, "sliding_window_layers", "0");
+  check_metadata(l.model, "sliding_window_tokens", "0");
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_model_get_metadata(l.model, "author", 6, NULL, 0, NULL, &err));
   CHECK_MESSAGE("author");
   /* What is quoted does not end the message. */
@@ -71,6 +72,7 @@ static void test_metadata(void) {
   close_model(&l);
   l = open_model("qwen2_window_layers"); /* in two of four */
   check_metadata(l.model, "sliding_window_layers", "2");
+  check_metadata(l.model, "sliding_window_tokens", "40");
   close_model(&l);
 }
 

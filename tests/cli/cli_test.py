@@ -414,8 +414,21 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(shown, r"(?m)^chat_template +none$")
         self.assertRegex(shown, r"(?m)^sliding_window +none$")
         some = pathlib.Path(__file__).resolve().parents[1] / "golden" / "models" / "qwen2_window_layers"
-        self.assertEqual(self.run_json("info", some)["sliding_window_layers"], 2)
+        facts = self.run_json("info", some)
+        self.assertEqual((facts["sliding_window_layers"], facts["sliding_window_tokens"]), (2, 40))
         self.assertRegex(run("info", some).stdout, r"(?m)^sliding_window +not in all layers$")
+
+    def test_bench_counts_windows_of_some_layers(self):
+        model = pathlib.Path(__file__).resolve().parents[1] / "golden" / "models" / "qwen2_window_layers"
+        config = json.loads((model / "config.json").read_text())
+        layer = 2 * 2 * config["num_key_value_heads"] * config["hidden_size"] // config["num_attention_heads"]
+        bench = ["bench", "-m", model, "-p", 0, "-n", 1, "-r", 1, "--depth", "10,1000", "-s", "full(kv_chunk=16)"]
+        found = self.run_json(*bench)
+        self.assertEqual(found["kv_bytes_per_token"], 2 * layer)
+        near, far = (row["decode"]["bytes_per_token"] for row in found["rows"])
+        self.assertEqual(far - near, 2 * layer * (1001 - 11) + 2 * layer * (40 - 11))
+        # Of each of two layers 63 chunks, and 3 with a window and 4 before it.
+        self.assertEqual(found["rows"][1]["kv_bytes"], 16 * 2 * layer * (63 + 3 + 4))
 
     def test_bench_counts_old_text_in_its_type(self):
         bench = ["bench", "-m", OPTIONS.model, "-p", 0, "-n", 1, "-r", 1, "--depth", 60, "-s", "full(kv_chunk=16)"]
