@@ -86,6 +86,25 @@ TEST(TextState, KnowsWhatWasFedTogether) {
   EXPECT_EQ(fed(text), Feeds{});
 }
 
+TEST(TextState, KnowsWhereItIsLikelyToBeCut) {
+  TextState text = read_text();  // 10 tokens fed, three generated
+  const TextMark marks[] = {{1, 0, 5}, {3, 0, 9}};
+  text.feed(Tokens{1, 2, 3, 4}, {}, marks);  // from 13 on; the marks are none of feeds
+  text.feed(Tokens{5});                      // 17
+  const auto places = [&](int64_t end, int64_t apart, size_t most = 9) {
+    std::vector<int64_t> out(most);
+    out.resize(text.last_places(end, apart, out));
+    return out;
+  };
+  EXPECT_EQ(places(18, 0), (std::vector<int64_t>{17, 13, 10, 0}));
+  EXPECT_EQ(places(17, 0), (std::vector<int64_t>{13, 10, 0}));
+  EXPECT_EQ(places(18, 3), (std::vector<int64_t>{17, 13, 0}));
+  EXPECT_EQ(places(18, 4), (std::vector<int64_t>{17, 10, 0}));
+  EXPECT_EQ(places(18, 0, 2), (std::vector<int64_t>{17, 13}));
+  EXPECT_EQ(places(0, 0), std::vector<int64_t>{});
+  EXPECT_EQ(TextState().last_places(5, 0, {}), 0u);
+}
+
 TEST(TextState, RefusesMarksThatContradictTheText) {
   const auto refused = [](std::vector<TextMark> marks) {
     TextState::Parts parts = read_text().parts();
