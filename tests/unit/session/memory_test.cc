@@ -76,6 +76,13 @@ TEST(SessionMemory, LayersWithAWindowKeepWhatTheySee) {
   // Keys 310 to 319 in two layers; in the two others 281 to 319, of a window of 40, and four chunks before.
   EXPECT_EQ(stats(*session).kv_chunks, layers / 2 * (1 + 3 + 4));
   EXPECT_EQ(stats(*session).kv_chunks_evicted, layers / 2 * (19 + 13));
+  // What is kept behind a window is kept as long as the others keep it: here keys 120 to 319.
+  options.strategy = "streaming_llm(sinks=0, recent=200, kv_chunk=16)";
+  options.keep_behind_windows = true;
+  const auto keeping = make_session(model, options);
+  expect_ok(keeping->feed_tokens(random_tokens(*model, 320)));
+  expect_ok(run(keeping).status);
+  EXPECT_EQ(stats(*keeping).kv_chunks, layers * 13);
 }
 
 // What auto chooses for a budget stays within it.

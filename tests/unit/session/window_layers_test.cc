@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lib/model/memory_plan.h"
@@ -165,6 +167,16 @@ TEST_P(WindowLayerSessions, SessionsOfOneSnapshotShareIt) {
   expect_ok(saved->save(path, {}));
   LoadOptions loading;
   loading.session.reuse_prefixes = true;
+  {
+    SessionOptions reusing = options();
+    reusing.reuse_prefixes = true;
+    const auto ahead = make_session(model_, reusing);
+    go_on(ahead);
+    // It has chunks from that one, and those of layers with a window, which that one has dropped, from the snapshot.
+    const auto mixed = take(Session::load(model_, path, loading));
+    expect_ok(mixed->truncate(105));
+    go_on(mixed);
+  }
   const auto first = take(Session::load(model_, path, loading));
   go_on(first);
   const auto second = take(Session::load(model_, path, loading));
@@ -259,6 +271,15 @@ TEST(WindowLayerMemory, ATextCanBeCutWhereItWasFedAndGenerated) {
     const auto keeping = conversation(model, true);
     EXPECT_EQ(n_reread(keeping, n), n == 680 ? 0 : 1);
   }
+}
+
+// What was fed since, within what is held anyway, does not count.
+TEST(WindowLayerMemory, ShortFeedsAtTheEndTakeNoPlaces) {
+  const auto model = load("gemma3");
+  const auto session = make_session(model, options_of(kFull, false));
+  for (const int64_t n : {300, 320, 17, 17, 17, 17}) expect_ok(session->feed_tokens(random_tokens(*model, n)));
+  expect_ok(run(session).status);
+  EXPECT_EQ(n_reread(session, 300), 1);
 }
 
 TEST(WindowLayerMemory, SessionsFindATextWhereItWasFedAndAtItsEnd) {
@@ -406,6 +427,66 @@ TEST(WindowLayerSnapshots, AreSmallAndOfVersion3) {
       static_cast<int64_t>(kv_neutral_bytes(model->llama->kv_geometry(*strategy, ElementType::kF16)));
   EXPECT_GE(bytes[1] - bytes[0], dropped);
   EXPECT_LE(bytes[1] - bytes[0], dropped + dropped / 8) << "and what the index says of these";
+}
+
+// Records of each kind are as many as its layers, of which there are not equally many.
+TEST(WindowLayerSnapshots, AreAppendedToByKind) {
+  const TemporaryFolder folder;
+  const std::filesystem::path copy = folder.file("uneven"), saved = folder.file("saved.quire");
+  std::filesystem::copy(source_path("tests/golden/models/gemma3"), copy);
+  std::ifstream file(copy / "config.json");
+  auto config = nlohmann::json::parse(file);
+  config["layer_types"] = {"sliding_attention", "sliding_attention", "full_attention", "sliding_attention"};
+  std::ofstream(copy / "config.json") << config;
+  ModelLoadOptions loading;
+  loading.device = "cpu";
+  const auto model = take(load_model(make_runtime({}), copy.string(), loading));
+  for (const int64_t old_after : {kNoLimit, int64_t{0}}) {
+    const Case full{"full(kv_chunk=16)", old_after};
+    const Tokens text = random_tokens(*model, 250);
+    const Logits expected = all_logits(model, options_of(full, true), text);
+    auto session = make_session(model, options_of(full, false));
+    for (int64_t n = 50; n <= 250; n += 50) {
+      expect_ok(session->feed_tokens(std::span(text).subspan(n - 50, 50)));
+      expect_ok(run(session).status);
+      expect_ok(session->save(saved.string(), {}));
+      expect_ok(verify_snapshot(saved.string(), {}));
+      session = take(Session::load(model, saved.string(), LoadOptions()));
+      EXPECT_TRUE(same_bits(row_of(expected, *model, n - 1), last_logits(*session)));
+    }
+  }
+}
+
+// A session has a chunk from another one, and that of layers with a window, which the other one has dropped, from its
+// snapshot, where it cannot be changed: tokens that the chunk would go on with come into one of the session's own.
+TEST(WindowLayerSnapshots, AreNotWrittenTo) {
+  const auto model = load("gemma3");
+  const TemporaryFolder folder;
+  const std::string path = folder.file("saved.quire");
+  const Tokens text = random_tokens(*model, 230);
+  const auto read = [&](const std::shared_ptr<Session>& session, size_t end) {
+    const Position at = position(*session);
+    expect_ok(session->feed_tokens(std::span(text).subspan(static_cast<size_t>(at.tokens), end - at.tokens)));
+    expect_ok(run(session).status);
+    return last_logits(*session);
+  };
+  SessionOptions options = options_of(kFull, false);
+  const auto saved = make_session(model, options);
+  (void)read(saved, 160);
+  expect_ok(saved->save(path, {}));
+  options.reuse_prefixes = true;
+  const auto ahead = make_session(model, options);
+  const Logits expected = read(ahead, 230);
+  LoadOptions loading;
+  loading.session.reuse_prefixes = true;
+  // Nine new chunks in four layers, seven shared ones in two, and little else.
+  loading.session.kv_budget_bytes = (9 * (kOthers + kWindowed) + 14) * stats(*ahead).kv_record_bytes;
+  const auto loaded = take(Session::load(model, path, loading));
+  ahead->close();
+  expect_ok(loaded->truncate(105));
+  const int64_t before = stats(*loaded).n_prefilled;
+  EXPECT_TRUE(same_bits(read(loaded, 230), expected));
+  EXPECT_EQ(stats(*loaded).n_prefilled - before, 230 - 96) << "from the chunk's beginning on";
 }
 
 // tests/golden/snapshots/version_3.quire: random_tokens(180), three generated ones, and random_tokens(5, seed 2)
