@@ -118,6 +118,9 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
       ->needs("--kv-old")
       ->check(whole_number(0, int64_t{1} << 40))
       ->type_name("N");
+  command.add_flag("--keep-behind-windows", arguments.keep_behind_windows,
+                   "where only some layers have a window (Gemma 3): keep what lies behind it in these, too, for texts "
+                   "that will be edited");
   const bool extrapolates = arguments.overflow == QUIRE_OVERFLOW_EXTRAPOLATE;
   add_word_option(command, "--overflow", arguments.overflow, kOverflows,
                   std::string("text longer than the strategy's reach: error, stop, extrapolate (default: ") +

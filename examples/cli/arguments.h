@@ -38,6 +38,7 @@ struct SessionArguments {
   int32_t kv_type = QUIRE_TYPE_DEFAULT;
   int32_t kv_old_type = QUIRE_TYPE_DEFAULT;
   int64_t old_after = 0;  // as quire_session_options
+  bool keep_behind_windows = false;
   int32_t overflow = QUIRE_OVERFLOW_DEFAULT;
   int64_t expected_tokens = 0;  // 0: what the subcommand knows of its text
   int64_t kv_budget_bytes = 0;

@@ -96,7 +96,9 @@ class Bench {
   const Rates& read_rates() const { return read_rates_; }
 
   // In layers that keep what lies behind a window.
-  int64_t kv_bytes_per_token() const { return (info_.n_layers - n_windowed_) * kv_bytes_of_layer(); }
+  int64_t kv_bytes_per_token() const {
+    return (info_.n_layers - n_windowed_) * kv_bytes_of_layer() + kept_in_windows();
+  }
   // Whether old text is read in another type, and what a token of it takes then.
   bool narrows() const { return arguments_.session.kv_old_type != QUIRE_TYPE_DEFAULT; }
   int64_t kv_bytes_per_old_token() const { return kv_bytes_per_old_token_; }
@@ -121,6 +123,10 @@ class Bench {
   }
   bool some_layers_slide() const {
     return info_.sliding_window == 0 && strategy_.find("ignore_window=1") == std::string::npos;
+  }
+  // Of a token, in layers with a window that keep what lies behind it.
+  int64_t kept_in_windows() const {
+    return arguments_.session.keep_behind_windows ? n_windowed_ * kv_bytes_of_layer() : 0;
   }
   double prefill(int64_t depth);
   double decode(int64_t depth);
@@ -220,7 +226,8 @@ VisibleKeys Bench::visible_keys(int64_t depth) const {
 
 int64_t Bench::visible_bytes(int64_t depth) const {
   const VisibleKeys keys = visible_keys(depth);
-  return kv_bytes_per_token() * keys.young + kv_bytes_per_old_token() * keys.old +
+  return (kv_bytes_per_token() - kept_in_windows()) * keys.young +
+         (kv_bytes_per_old_token() - kept_in_windows()) * keys.old +
          n_windowed_ * kv_bytes_of_layer() * std::min(depth + 1, window_);
 }
 

@@ -86,6 +86,7 @@ struct OpenSessionOptions {
     options.kv_type = arguments.kv_type;
     options.kv_old_type = arguments.kv_old_type;
     options.old_after = arguments.old_after;
+    if (arguments.keep_behind_windows) options.flags |= QUIRE_SESSION_KEEP_BEHIND_WINDOWS;
     options.overflow = arguments.overflow;
     options.expected_tokens = arguments.expected_tokens;
     options.kv_device_budget_bytes = arguments.device_budget_bytes;

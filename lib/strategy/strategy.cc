@@ -277,23 +277,6 @@ Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling sc
 
 }  // namespace
 
-std::vector<KeyRange> Strategy::retained_in_layers(int64_t next_query) const {
-  std::vector<KeyRange> ranges = retained(next_query);
-  if (!window_layers_) return ranges;
-  std::ranges::copy(window_layers_->retained(next_query), std::back_inserter(ranges));
-  std::ranges::sort(ranges, {}, &KeyRange::begin);
-  size_t n = 0;
-  for (const KeyRange& range : ranges) {
-    if (n > 0 && range.begin <= ranges[n - 1].end) {
-      ranges[n - 1].end = std::max(ranges[n - 1].end, range.end);
-    } else {
-      ranges[n++] = range;
-    }
-  }
-  ranges.resize(n);
-  return ranges;
-}
-
 std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window) {
   if (window <= sinks) return {{0, kNoLimit}};
   if (sinks == 0) return {{window, kNoLimit}};

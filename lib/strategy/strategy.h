@@ -113,8 +113,6 @@ class Strategy {
   // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
   // at kNoLimit. Everything else may be dropped for good. Those of window_layers() are not among them.
   virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
-  // The same of all layers.
-  std::vector<KeyRange> retained_in_layers(int64_t next_query) const;
 
   // ---- text that is condensed into entries (Activation Beacon)
   bool condenses() const { return condenses_; }

@@ -429,6 +429,10 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(far - near, 2 * layer * (1001 - 11) + 2 * layer * (40 - 11))
         # Of each of two layers 63 chunks, and 3 with a window and 4 before it.
         self.assertEqual(found["rows"][1]["kv_bytes"], 16 * 2 * layer * (63 + 3 + 4))
+        keeping = self.run_json(*bench, "--keep-behind-windows")
+        self.assertEqual(keeping["kv_bytes_per_token"], 4 * layer)
+        self.assertEqual([row["kv_bytes"] for row in keeping["rows"]], [16 * 4 * layer, 16 * 4 * layer * 63])
+        self.assertEqual([row["decode"]["bytes_per_token"] for row in keeping["rows"]], [near, far])
 
     def test_bench_counts_old_text_in_its_type(self):
         bench = ["bench", "-m", OPTIONS.model, "-p", 0, "-n", 1, "-r", 1, "--depth", 60, "-s", "full(kv_chunk=16)"]

@@ -119,17 +119,19 @@ TEST(SlidingWindowOfSomeLayers, HasAPlanOfItsOwn) {
   }
 }
 
-TEST(SlidingWindowOfSomeLayers, KeepsWhatAnyLayerSees) {
+TEST(SlidingWindowOfSomeLayers, KeepsWhatEachLayerSees) {
   using Ranges = std::vector<std::pair<int64_t, int64_t>>;
   const auto retained = [](const char* name, int64_t next_query) {
     const auto strategy = make(name, windowed_in_some(5, 64));
-    return ranges_of(strategy->retained_in_layers(next_query));
+    return std::pair(ranges_of(strategy->retained(next_query)),
+                     ranges_of(strategy->window_layers()->retained(next_query)));
   };
-  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2)", 20), (Ranges{{0, 2}, {16, kNoLimit}}));
-  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2)", 5), (Ranges{{0, kNoLimit}}));
-  EXPECT_EQ(retained("streaming_llm(sinks=0, recent=9)", 20), (Ranges{{11, kNoLimit}}));
-  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2, ignore_window=1)", 20), (Ranges{{0, 2}, {18, kNoLimit}}));
-  EXPECT_EQ(retained("full", 20), (Ranges{{0, kNoLimit}}));
+  EXPECT_EQ(retained("streaming_llm(sinks=2, recent=2)", 20),
+            std::pair(Ranges{{0, 2}, {18, kNoLimit}}, Ranges{{16, kNoLimit}}));
+  EXPECT_EQ(retained("streaming_llm(sinks=0, recent=9)", 20),
+            std::pair(Ranges{{11, kNoLimit}}, Ranges{{16, kNoLimit}}));
+  EXPECT_EQ(retained("full", 20), std::pair(Ranges{{0, kNoLimit}}, Ranges{{16, kNoLimit}}));
+  EXPECT_EQ(retained("full", 4), std::pair(Ranges{{0, kNoLimit}}, Ranges{{0, kNoLimit}}));
 }
 
 TEST(SlidingWindowOfSomeLayers, IsIgnoredOnRequest) {
