@@ -44,9 +44,9 @@ StrategyContext strategy_context(const ModelConfig& config, const SessionNeeds& 
   };
   context.kv_budget = {.bytes = needs.kv_budget_bytes,
                        .bytes_per_token = bytes_of(n_layers),
-                       .windowed_bytes_per_token = bytes_of(n_windowed),
                        .block = needs.prefill_block,
-                       .lower_bytes = needs.lower_bytes};
+                       .lower_bytes = needs.lower_bytes,
+                       .windowed_bytes_per_token = bytes_of(n_windowed)};
   if (needs.old_text.narrows()) {
     const int64_t chunk = default_kv_chunk(context.train_len);
     const KvGeometry narrow =

@@ -50,14 +50,14 @@ struct BeaconConfig {
 struct KvBudget {
   int64_t bytes = 0;  // 0: no limit
   int64_t bytes_per_token = 0;
-  // Where layers with a window drop what lies behind it: of a token in these, the others having bytes_per_token.
-  int64_t windowed_bytes_per_token = 0;
   int64_t block = 256;      // tokens stored at a time, before older ones are dropped
   int64_t lower_bytes = 0;  // what slower tiers hold at least beside it; kNoLimit: all
   // Text in chunks that end so many tokens before a query's own is read in a narrower type; kNoLimit: none is.
   int64_t old_after = kNoLimit;
   int64_t old_bytes_per_token = 0;  // of that
   int64_t spare_chunks = 0;         // of old text, kept in both types
+  // Where layers with a window drop what lies behind it: of a token in these, the others having bytes_per_token.
+  int64_t windowed_bytes_per_token = 0;
 };
 
 // What a strategy must know of the model and session it serves.

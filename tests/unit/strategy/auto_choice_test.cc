@@ -174,6 +174,25 @@ TEST(Auto, KeepsAWindowedModelWithinTheBudget) {
   expect_choice(mistral, "full(", "own sliding window");
 }
 
+// Layers with a window take what it needs, however long the text; the others have the rest of the budget.
+TEST(Auto, CountsLayersThatDropWhatLiesBehindTheirWindowApart) {
+  StrategyContext gemma = expecting(8192, 8192);
+  gemma.sliding_window = 512;
+  gemma.some_layers_slide = true;
+  gemma.kv_budget.windowed_bytes_per_token = 5 * 2048;
+  const auto windowed = [](int64_t chunk) { return (512 + 256 + 2 * chunk) * 5 * 2048; };  // a block, two chunk edges
+  gemma.kv_budget.bytes = 8192 * 2048 + windowed(256);
+  expect_choice(gemma, "dca(", "exceed the 4096");
+  --gemma.kv_budget.bytes;
+  expect_choice(gemma, "streaming_llm(sinks=4, recent=4091", "tokens exceed the KV budget");
+  gemma.kv_budget.bytes = 305 * 2048 + windowed(16);
+  expect_choice(gemma, "streaming_llm(sinks=4, recent=1,", "tokens exceed the KV budget");
+  --gemma.kv_budget.bytes;
+  const auto none = make_strategy("auto", gemma);
+  EXPECT_EQ(none.status().code(), Code::kBudget);
+  EXPECT_THAT(none.status().message(), HasSubstr(std::to_string(305 * 2048 + windowed(16))));
+}
+
 TEST(Auto, HasAnAnswerForTheSmallestModels) {
   for (int64_t train_len : {1, 2, 3, 5}) {
     for (int64_t expected : {0, 1, 2, 100}) {
