@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -74,6 +75,7 @@ void pad(std::string& out) { out.resize((out.size() + 63) / 64 * 64); }
 
 Parts take_apart(const std::string& file) {
   Parts parts;
+  parts.version = get(file, 8);
   const size_t footer = file.size() - 64;
   const uint64_t at = get(file, footer + 8), json = get(file, footer + 16), n = get(file, footer + 24);
   parts.json = file.substr(at, json);
@@ -189,36 +191,56 @@ std::string read(const std::string& from) {
   return bytes.str();
 }
 
-// A model, and snapshots of sessions on it.
+// A snapshot of a session on a model.
+struct Saved {
+  quire_model* model;
+  Parts parts;
+};
+
+// Snapshots of all versions.
 struct World {
   World() {
     quire_runtime_options options;
     quire_runtime_options_init(&options, sizeof options);
     options.n_threads = 1;
     FUZZ_REQUIRE(quire_runtime_create(&options, &runtime, nullptr) == QUIRE_OK);
-    const std::string directory = quire::test::source_path("tests/golden/models/text_256");
-    FUZZ_REQUIRE(quire_model_load(runtime, directory.data(), directory.size(), nullptr, &model, nullptr) == QUIRE_OK);
     for (const char* strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=3)", "streaming_llm(recent=20)"}) {
-      snapshots.push_back(make(strategy));
+      make("text_256", strategy, 0);
     }
+    make("text_256", "full(kv_chunk=16)", QUIRE_TYPE_INT8);
+    for (const int32_t old_type : {0, QUIRE_TYPE_INT4}) make("gemma3", "full(kv_chunk=16)", old_type);
   }
 
-  Parts make(const char* strategy) const {
+  quire_model* load(const std::string& name) {
+    quire_model*& model = models[name];
+    const std::string directory = quire::test::source_path(("tests/golden/models/" + name).c_str());
+    if (!model) {
+      FUZZ_REQUIRE(quire_model_load(runtime, directory.data(), directory.size(), nullptr, &model, nullptr) == QUIRE_OK);
+    }
+    return model;
+  }
+
+  // old_type: 0: no text is old. Tokens enough for layers with a window to drop some.
+  void make(const std::string& name, const char* strategy, int32_t old_type) {
     quire_session_options options;
     quire_session_options_init(&options, sizeof options);
     options.strategy = strategy;
     options.strategy_len = std::strlen(strategy);
+    options.kv_old_type = old_type;
+    options.old_after = old_type == 0 ? 0 : QUIRE_OLD_AT_ONCE;
     quire_session* session = nullptr;
-    FUZZ_REQUIRE(quire_session_create(model, &options, &session, nullptr) == QUIRE_OK);
+    FUZZ_REQUIRE(quire_session_create(load(name), &options, &session, nullptr) == QUIRE_OK);
     const std::string text = "Every chapter began with a map, and every map left out the road that they had taken.";
     const quire_label labels[] = {{0, 20, 1}, {20, 60, 2}};
     FUZZ_REQUIRE(quire_session_feed_labelled(session, text.data(), text.size(), 0, labels, 2, nullptr) == QUIRE_OK);
+    std::vector<int32_t> more(name == "gemma3" ? 100 : 0, 7);
+    FUZZ_REQUIRE(quire_session_feed_tokens(session, more.data(), more.size(), nullptr) == QUIRE_OK);
     generate(session, 3);
     FUZZ_REQUIRE(quire_session_feed_text(session, "more", 4, QUIRE_TEXT_NO_BOS, nullptr) == QUIRE_OK);
     const std::string file = path("good");
     FUZZ_REQUIRE(quire_session_save(session, file.data(), file.size(), nullptr, nullptr) == QUIRE_OK);
     quire_session_release(session);
-    return take_apart(read(file));
+    snapshots.push_back({load(name), take_apart(read(file))});
   }
 
   static quire_status generate(quire_session* session, int64_t n) {
@@ -238,8 +260,8 @@ struct World {
   }
 
   quire_runtime* runtime = nullptr;
-  quire_model* model = nullptr;
-  std::vector<Parts> snapshots;
+  std::map<std::string, quire_model*> models;
+  std::vector<Saved> snapshots;
 };
 
 // What a damaged file may lead to; anything else is a mistake of the library's.
@@ -252,10 +274,10 @@ bool is_refusal(quire_status status) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const World kWorld;
+  static World world;
   Input in(data, size);
   const uint8_t which = in.byte();
-  const Parts& good = kWorld.snapshots[which % kWorld.snapshots.size()];
+  const auto& [model, good] = world.snapshots[which % world.snapshots.size()];
   Parts parts = good;
   for (int n = 0; n < kMostChanges && !in.empty(); ++n) change(parts, in);
   std::string file = put_together(parts, (which & 64) != 0 ? &good : nullptr);
@@ -272,8 +294,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const quire_status verified = quire_snapshot_verify(damaged.data(), damaged.size(), nullptr, nullptr);
   FUZZ_REQUIRE(verified == QUIRE_OK || is_refusal(verified));
   quire_session* session = nullptr;
-  const quire_status loaded =
-      quire_session_load(kWorld.model, damaged.data(), damaged.size(), nullptr, &session, nullptr);
+  const quire_status loaded = quire_session_load(model, damaged.data(), damaged.size(), nullptr, &session, nullptr);
   FUZZ_REQUIRE(loaded == QUIRE_OK || is_refusal(loaded));
   if (loaded != QUIRE_OK) return 0;
   const quire_status went_on = World::generate(session, 2);
@@ -282,7 +303,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(saved == QUIRE_OK || is_refusal(saved));
   if (saved == QUIRE_OK) {
     quire_session* second = nullptr;
-    FUZZ_REQUIRE(quire_session_load(kWorld.model, again.data(), again.size(), nullptr, &second, nullptr) == QUIRE_OK);
+    FUZZ_REQUIRE(quire_session_load(model, again.data(), again.size(), nullptr, &second, nullptr) == QUIRE_OK);
     quire_session_release(second);
   }
   // Its file is that of its past: what is damaged there does not come into what is appended.
@@ -290,8 +311,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_REQUIRE(behind == QUIRE_OK || is_refusal(behind));
   if (behind == QUIRE_OK) {
     quire_session* second = nullptr;
-    FUZZ_REQUIRE(quire_session_load(kWorld.model, damaged.data(), damaged.size(), nullptr, &second, nullptr) ==
-                 QUIRE_OK);
+    FUZZ_REQUIRE(quire_session_load(model, damaged.data(), damaged.size(), nullptr, &second, nullptr) == QUIRE_OK);
     quire_session_release(second);
   }
   int64_t n_tokens = 0, n_pending = 0;
