@@ -238,7 +238,8 @@ type SessionStats struct {
 	// chunk records now held, over all layers, whatever tier they lie in
 	KVChunks int64 `json:"kv_chunks"`
 
-	// records dropped by the strategy since creation; of a fork those of its past, too
+	// records dropped since creation, by the strategy or behind windows of some layers; of a fork
+	// those of its past, too
 	KVChunksDropped int64 `json:"kv_chunks_dropped"`
 
 	// activations, shared by the sessions of a model, and RoPE tables, shared by those of the same

@@ -336,7 +336,8 @@ export interface SessionStats {
   decodeNs: number;
   /** chunk records now held, over all layers, whatever tier they lie in */
   kvChunks: number;
-  /** records dropped by the strategy since creation; of a fork those of its past, too */
+  /** records dropped since creation, by the strategy or behind windows of some layers; of a fork
+   * those of its past, too */
   kvChunksDropped: number;
   /** activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */

@@ -452,11 +452,12 @@ QUIRE_API quire_status quire_model_get_info(const quire_model* model, quire_mode
 
 /* Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
- * (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
- * are none), "device" (its name), "device_reason" (why the model runs there, and what the device
- * lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
- * name configuration and weights, merged adapters included), and "config.json" (the file's text; of
- * a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
+ * (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; "0":
+ * there are none), "device" (its name), "device_reason" (why the model runs there, and what the
+ * device lacks that would make it faster: that the log has as a warning too), "identity" (32 digits
+ * that name configuration and weights, merged adapters included), and "config.json" (the file's
+ * text; of a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND,
+ * BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_get_metadata(const quire_model* model, const char* key,
                                                 size_t key_len, char* buf, size_t cap,
                                                 size_t* needed, quire_error* err);
@@ -1255,7 +1256,8 @@ typedef struct quire_session_stats {
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
   int64_t kv_chunks; /* chunk records now held, over all layers, whatever tier they lie in */
-  /* records dropped by the strategy since creation; of a fork those of its past, too */
+  /* records dropped since creation, by the strategy or behind windows of some layers; of a fork
+   * those of its past, too */
   int64_t kv_chunks_dropped;
   /* activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */

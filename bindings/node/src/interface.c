@@ -924,11 +924,12 @@ static const step steps_of_quire_model_get_metadata[] = {
     {0, 0, NULL, 0, NULL, NULL}};
 /** Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
  * expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
- * (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
- * are none), "device" (its name), "device_reason" (why the model runs there, and what the device
- * lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
- * name configuration and weights, merged adapters included), and "config.json" (the file's text; of
- * a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+ * (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; "0":
+ * there are none), "device" (its name), "device_reason" (why the model runs there, and what the
+ * device lacks that would make it faster: that the log has as a warning too), "identity" (32 digits
+ * that name configuration and weights, merged adapters included), and "config.json" (the file's
+ * text; of a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND,
+ * BUFFER_TOO_SMALL.
  * [any-thread] since 0.1 */
 static void call_quire_model_get_metadata(call* c) {
   c->status = quire_model_get_metadata(c->slots[0].p, c->slots[1].p, c->slots[2].n, c->slots[3].p, c->cap, &c->needed, &c->err);

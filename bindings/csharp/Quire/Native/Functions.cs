@@ -171,11 +171,11 @@ namespace Quire
         /// <summary>
         /// Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
         /// expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers" (how
-        /// many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there are none),
-        /// "device" (its name), "device_reason" (why the model runs there, and what the device lacks that would
-        /// make it faster: that the log has as a warning too), "identity" (32 digits that name configuration and
-        /// weights, merged adapters included), and "config.json" (the file's text; of a GGUF file what its metadata
-        /// say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+        /// many layers have a sliding window), "sliding_window_tokens" (how far these see back; "0": there are
+        /// none), "device" (its name), "device_reason" (why the model runs there, and what the device lacks that
+        /// would make it faster: that the log has as a warning too), "identity" (32 digits that name configuration
+        /// and weights, merged adapters included), and "config.json" (the file's text; of a GGUF file what its
+        /// metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
         /// [any-thread] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

@@ -731,11 +731,12 @@ module Quire::Interface
     # model_get_metadata(model, key) [any-thread] since 0.1
     # Metadata by key, as text: "architecture", "rope_type", "rope_scaling" (as a term of a strategy
     # expression; empty: none), "tokenizer", "bos_token_id", "eos_token_ids", "sliding_window_layers"
-    # (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; 0: there
-    # are none), "device" (its name), "device_reason" (why the model runs there, and what the device
-    # lacks that would make it faster: that the log has as a warning too), "identity" (32 digits that
-    # name configuration and weights, merged adapters included), and "config.json" (the file's text; of
-    # a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND, BUFFER_TOO_SMALL.
+    # (how many layers have a sliding window), "sliding_window_tokens" (how far these see back; "0":
+    # there are none), "device" (its name), "device_reason" (why the model runs there, and what the
+    # device lacks that would make it faster: that the log has as a warning too), "identity" (32 digits
+    # that name configuration and weights, merged adapters included), and "config.json" (the file's
+    # text; of a GGUF file what its metadata say of the model, as JSON). Errors: NOT_FOUND,
+    # BUFFER_TOO_SMALL.
     model_get_metadata: { returns: :int32_t, types: [:address, :string, :size_t, :address, :size_t, :address, :address],
       steps: [[:handle, :quire_model], [:text, :char], [:count, :key], [:filled, :char], [:error, :quire_error]] },
     # model_describe_files(path) [any-thread] since 0.1
