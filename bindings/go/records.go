@@ -384,7 +384,9 @@ type MemoryPlan struct {
 	// tokens the strategy can serve; INT64_MAX: no limit
 	Reach int64 `json:"reach"`
 
-	// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets.
+	// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
+	// windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
+	// four places are kept (see "Windows of some layers"), each of which takes a window more.
 	KVDeviceBytes int64 `json:"kv_device_bytes"`
 
 	KVHostBytes int64 `json:"kv_host_bytes"`

@@ -458,7 +458,9 @@ export interface MemoryPlan {
   representationBytes: number;
   /** tokens the strategy can serve; INT64_MAX: no limit */
   reach: number;
-  /** Most bytes of the KV cache in each tier while so many tokens are read, within the budgets. */
+  /** Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
+   * windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
+   * four places are kept (see "Windows of some layers"), each of which takes a window more. */
   kvDeviceBytes: number;
   kvHostBytes: number;
   kvCompressedBytes: number;

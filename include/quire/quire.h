@@ -1743,7 +1743,9 @@ typedef struct quire_memory_plan {
   /* what longheads and dca_topk keep for choosing chunks; in the first tier */
   int64_t representation_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
-  /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets. */
+  /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
+   * windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
+   * four places are kept (see "Windows of some layers"), each of which takes a window more. */
   int64_t kv_device_bytes;
   int64_t kv_host_bytes;
   int64_t kv_compressed_bytes;

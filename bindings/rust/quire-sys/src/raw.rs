@@ -1339,7 +1339,9 @@ pub struct quire_memory_plan {
     pub representation_bytes: i64,
     /// tokens the strategy can serve; INT64_MAX: no limit
     pub reach: i64,
-    /// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets.
+    /// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
+    /// windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
+    /// four places are kept (see "Windows of some layers"), each of which takes a window more.
     pub kv_device_bytes: i64,
     pub kv_host_bytes: i64,
     pub kv_compressed_bytes: i64,
