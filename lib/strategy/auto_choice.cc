@@ -27,9 +27,11 @@ std::string text_of(int64_t n) { return std::to_string(n); }
 // Bytes of layers with a window that drop what lies behind it, at most.
 int64_t windowed_bytes(const StrategyContext& context, int64_t chunk) {
   const KvBudget& budget = context.kv_budget;
-  const int64_t held = context.sliding_window + budget.block + 2 * chunk;
-  const int64_t n = context.expected_tokens == 0 ? held : std::min(held, context.expected_tokens + chunk);
-  return n * budget.windowed_bytes_per_token;
+  if (budget.windowed_bytes_per_token == 0) return 0;
+  const int64_t held = context.sliding_window + budget.block + 2 * chunk, expected = context.expected_tokens;
+  const int64_t n = expected == 0 || expected > held - chunk ? held : expected + chunk;
+  constexpr int64_t kMost = int64_t{1} << 62;  // of a window that no memory holds
+  return n > kMost / budget.windowed_bytes_per_token ? kMost : n * budget.windowed_bytes_per_token;
 }
 
 // Tokens that fit; old ones in both types, of which the narrower one takes no more than the other.

@@ -183,6 +183,11 @@ TEST(Auto, CountsLayersThatDropWhatLiesBehindTheirWindowApart) {
   const auto windowed = [](int64_t chunk) { return (512 + 256 + 2 * chunk) * 5 * 2048; };  // a block, two chunk edges
   gemma.kv_budget.bytes = 8192 * 2048 + windowed(256);
   expect_choice(gemma, "dca(", "exceed the 4096");
+  StrategyContext endless = gemma;
+  endless.expected_tokens = INT64_MAX;
+  expect_choice(endless, "streaming_llm(sinks=4, recent=4091", "tokens exceed the KV budget");
+  endless.sliding_window = int64_t{1} << 50;
+  EXPECT_EQ(make_strategy("auto", endless).status().code(), Code::kBudget);
   --gemma.kv_budget.bytes;
   expect_choice(gemma, "streaming_llm(sinks=4, recent=4091", "tokens exceed the KV budget");
   gemma.kv_budget.bytes = 305 * 2048 + windowed(16);
