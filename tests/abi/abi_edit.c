@@ -133,9 +133,44 @@ static void test_text(quire_model* model) {
   quire_session_release(session);
 }
 
+/* In two of four layers the model sees 40 tokens back. */
+static void test_windows(quire_model* model) {
+  quire_session* session = NULL;
+  quire_session_options options;
+  quire_session_stats stats;
+  quire_error err;
+  int64_t most = 0;
+  uint32_t flags;
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = "full(kv_chunk=16)";
+  options.strategy_len = strlen(options.strategy);
+  for (flags = 0; flags <= QUIRE_SESSION_KEEP_BEHIND_WINDOWS; flags += QUIRE_SESSION_KEEP_BEHIND_WINDOWS) {
+    options.flags = QUIRE_SESSION_NO_PREFIX_REUSE | flags;
+    EXPECT_OK(quire_session_create(model, &options, &session, &err));
+    feed_some(session, model, 240);
+    (void)prefill(session);
+    stats.struct_size = sizeof stats;
+    EXPECT_OK(quire_session_get_stats(session, &stats, &err));
+    CHECK(stats.kv_chunks + stats.kv_chunks_dropped == 4 * 15);
+    CHECK((stats.kv_chunks_dropped == 0) == (flags != 0));
+    /* Near the beginning, where all is read again if anything was dropped there. */
+    EXPECT_OK(quire_session_truncate(session, 100, &err));
+    CHECK(prefill(session).done == (flags ? 1 : 100));
+    if (most < stats.kv_chunks) most = stats.kv_chunks;
+    quire_session_release(session);
+  }
+  CHECK(most == 4 * 15);
+  options.flags = 4;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_session_create(model, &options, &session, &err));
+  CHECK_MESSAGE("flags");
+}
+
 void test_edit(void) {
   loaded l = open_model("text_256");
   test_ids(l.model);
   test_text(l.model);
+  close_model(&l);
+  l = open_model("qwen2_window_layers");
+  test_windows(l.model);
   close_model(&l);
 }

@@ -24,6 +24,20 @@ class Documents : public WithModel {
   }
 };
 
+TEST_F(Documents, KeepWhatLiesBehindWindows) {
+  const std::string path = quire::test::source_path("tests/golden/models/qwen2_window_layers");
+  const quire::Model some_layers = quire::Model::load(runtime, path).value();
+  for (const bool keeps : {false, true}) {
+    quire::SessionOptions options;
+    options.strategy = "full(kv_chunk=16)";
+    options.keep_behind_windows = keeps;
+    quire::Session session = quire::Session::create(some_layers, options).value();
+    session.feed_tokens(std::vector<int32_t>(240, 5)).value();
+    prefill(session);
+    EXPECT_EQ(session.stats().value().kv_chunks_dropped == 0, keeps);
+  }
+}
+
 TEST_F(Documents, Forks) {
   quire::Session document = read(100);
   quire::Session fork = document.fork().value();

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -76,6 +78,18 @@ func TestPassages(t *testing.T) {
 	must(chosen.FeedLabelled(text, 0, labels))
 	drain(t, chosen, quire.StreamOptions{MaxTokens: 2, Flags: quire.StreamIgnoreEOS})
 	check(t, "the number of labels", len(try(chosen.LabelAttention())), 12)
+}
+
+func TestWindowsOfSomeLayers(t *testing.T) {
+	model := try(try(quire.NewRuntime(nil)).LoadModel(t.Context(), filepath.Join(filepath.Dir(tinyModel), "qwen2_window_layers"), nil))
+	for _, flags := range []quire.SessionFlags{0, quire.SessionKeepBehindWindows} {
+		s := try(model.NewSession(&quire.SessionOptions{Strategy: "full(kv_chunk=16)", Flags: flags}))
+		must(s.FeedTokens(slices.Repeat([]int32{5}, 240)))
+		must(s.Prefill(t.Context(), 0))
+		check(t, "whether all is kept", try(s.Stats()).KVChunksDropped == 0, flags != 0)
+		must(s.Close())
+	}
+	must(model.Close())
 }
 
 func TestEdits(t *testing.T) {

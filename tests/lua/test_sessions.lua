@@ -39,6 +39,20 @@ test("forks", function()
   equal(fork:generate({ max_tokens = 10 }), (session:generate({ max_tokens = 10 })))
 end)
 
+test("windows of some layers", function()
+  local some_layers = runtime:load((harness.model_path:gsub("text_256", "qwen2_window_layers")))
+  local ids = {}
+  for i = 1, 240 do
+    ids[i] = 5
+  end
+  for _, keeps in ipairs({ false, true }) do
+    local session = some_layers:session({ strategy = "full(kv_chunk=16)", keep_behind_windows = keeps })
+    session:feed_tokens(ids)
+    session:prefill()
+    equal(session:stats().kv_chunks_dropped == 0, keeps)
+  end
+end)
+
 test("edits", function()
   local session, ids, changed = model:session({ strategy = "dca(kv_chunk=16)", prefix_reuse = false }), {}, {}
   for i = 0, 199 do

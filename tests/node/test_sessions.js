@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict');
 const os = require('node:os');
+const path = require('node:path');
 const { test } = require('node:test');
 const { Runtime } = require('quire');
 const { MODEL, events, failure, ids, shared, tokens } = require('./helper');
@@ -29,6 +30,17 @@ test('forks', async () => {
   assert.deepEqual(fork.counts(), { nTokens: 40, nPending: 2 });
   fork.truncate(40);
   assert.deepEqual(...await Promise.all([tokens(session, 10), tokens(fork, 10)]));
+});
+
+test('windows of some layers', async () => {
+  const { runtime } = await shared();
+  const model = await runtime.load(path.join(path.dirname(MODEL), 'qwen2_window_layers'));
+  for (const keepBehindWindows of [false, true]) {
+    const session = model.session({ strategy: 'full(kv_chunk=16)', keepBehindWindows }).feedTokens(new Array(240).fill(5));
+    await session.prefill();
+    assert.equal(session.stats().kvChunksDropped === 0, keepBehindWindows);
+  }
+  assert.throws(() => model.session({ keepBehindWindows: 1 }), TypeError);
 });
 
 test('edits', async () => {

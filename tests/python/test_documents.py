@@ -5,7 +5,7 @@ import io
 import unittest
 
 import quire
-from with_model import MODEL, WithModel
+from with_model import MODEL, SOURCE, WithModel
 
 
 class Documents(WithModel):
@@ -100,6 +100,14 @@ class Documents(WithModel):
             with model.session(overflow="extrapolate") as session, self.assertRaisesRegex(quire.QuireError, "1048576"):
                 session.feed_tokens([3 + i % 300 for i in range(4000)])
                 session.prefill()
+
+    def test_windows_of_some_layers(self):
+        with self.runtime.load(SOURCE / "tests/golden/models/qwen2_window_layers") as model:
+            for keeps in (False, True):
+                with model.session("full(kv_chunk=16)", keep_behind_windows=keeps) as session:
+                    session.feed_tokens([3 + i % 60 for i in range(240)])
+                    session.prefill()
+                    self.assertEqual(session.stats["kv_chunks_dropped"] == 0, keeps)
 
     def test_prefix_reuse(self):
         ids, memory = [3 + i % 300 for i in range(300)], io.BytesIO()

@@ -30,6 +30,17 @@ class TestSessions < Minitest::Test
     end
   end
 
+  def test_windows_of_some_layers
+    Quire::Runtime.open(threads: 2) do |own|
+      some_layers = own.load(MODEL.sub("text_256", "qwen2_window_layers"))
+      [false, true].each do |keeps|
+        session = some_layers.session("full(kv_chunk=16)", keep_behind_windows: keeps).feed_tokens([5] * 240)
+        session.prefill
+        assert_equal keeps, session.stats[:kv_chunks_dropped].zero?
+      end
+    end
+  end
+
   def test_edits
     before = Array.new(200) { |i| 3 + (i * i * i + 7 * i) % 299 }
     changed = before[0, 80] + before.drop(100)

@@ -4,7 +4,7 @@ use quire::{
     EditOptions, ElementType, EventKind, Label, Model, Reuse, ReuseMiss, RuntimeOptions, Session, SessionOptions,
 };
 use quire::{Overflow, Runtime, Status, StreamOptions, TextOptions, Tier, OLD_AT_ONCE};
-use quire_tests::{failure, generated, ids, model, tiny_model, token, Folder};
+use quire_tests::{failure, generated, ids, model, runtime, tiny_model, token, Folder};
 
 fn session(strategy: &str) -> Session {
     model().session(&SessionOptions { no_prefix_reuse: true, ..SessionOptions::new(strategy) }).unwrap()
@@ -37,6 +37,18 @@ fn tiers() {
     assert_eq!(failure(session.tier_stats(Tier::Other(99))), Status::InvalidArgument);
     let small = SessionOptions { kv_compressed_budget_bytes: 1, ..options };
     assert_eq!(failure(model().session(&small)), Status::Budget);
+}
+
+#[test]
+fn windows_of_some_layers() {
+    let model = runtime(2).load_model(tiny_model().with_file_name("qwen2_window_layers")).unwrap();
+    for keep_behind_windows in [false, true] {
+        let options = SessionOptions { keep_behind_windows, ..SessionOptions::new("full(kv_chunk=16)") };
+        let mut session = model.session(&options).unwrap();
+        session.feed_tokens(&[5; 240]).unwrap();
+        prefill(&mut session);
+        assert_eq!(session.stats().unwrap().kv_chunks_dropped == 0, keep_behind_windows);
+    }
 }
 
 #[test]
