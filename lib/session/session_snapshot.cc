@@ -281,8 +281,9 @@ Status Session::restore(const SnapshotIndex& index, SavedText saved, const Snaps
     const int64_t n = kv.n_keys[static_cast<size_t>(kind)],
                   expected = contents_->kv().saved_keys(kind, kv.n_keys[0], 0);
     if (n == expected) continue;
-    return Status(Code::kBadFile, (kind == RecordKind::kNarrow ? "narrow records of " : "records of layers with a window of ") +
-                                      std::to_string(n) + " tokens; expected those of " + std::to_string(expected));
+    return Status(Code::kBadFile,
+                  (kind == RecordKind::kNarrow ? "narrow records of " : "records of layers with a window of ") +
+                      std::to_string(n) + " tokens; expected those of " + std::to_string(expected));
   }
   if (kv.n_keys[1] != strategy_->condensed_entries(kv.n_keys[0])) {
     return Status(Code::kBadFile, std::to_string(kv.n_keys[1]) + " condensed entries; the strategy makes " +
