@@ -118,7 +118,8 @@ class ChunkStore {
   bool moves() const { return spills() && !pins_all_; }
 
   // Makes room for text keys [first, first + n) in all layers: in memory, or in a lower tier. `first` is where the text
-  // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed.
+  // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed, but that what layers
+  // with a window keep beside it may be gone.
   Status reserve(int64_t first, int64_t n);
   // The same for n more condensed entries.
   Status reserve_condensed(int64_t first, int64_t n);
@@ -153,7 +154,8 @@ class ChunkStore {
   // share what is before a place find it, too. reserve() drops all these where a budget has no room. Waits as
   // truncate().
   void drop_behind_windows(int64_t next_query, std::span<const int64_t> places);
-  // Of the tokens before next_query, those from here on need not be named as places.
+  // Of the tokens before next_query, those from here on need not be named as places: what is read where the text is cut
+  // to one of these, or a chunk before it, is spare.
   int64_t spare_places_from(int64_t next_query) const { return next_query - kSpareChunks / 2 * geometry_.chunk; }
 
   // ---- steps
@@ -340,7 +342,9 @@ class ChunkStore {
   Status with_room(const Do& reserve);
   Status reserve_text(int64_t first, int64_t n);
   bool drop_spare_windows();
-  void drop_windows(int64_t end, const std::function<bool(int64_t chunk)>& is_kept);
+  int64_t first_spare_window(int64_t next_query) const;
+  template <typename IsKept>
+  void drop_windows(int64_t end, const IsKept& is_kept);
   Status reserve_entries(int64_t first, int64_t n);
   Status make_room(int64_t bytes);
   bool drop_kept_slots(int64_t bytes);
@@ -482,7 +486,7 @@ class ChunkStore {
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
   // By kind: the residency knows that the chunks before it are complete.
-  std::array<int64_t, kRecordKinds> complete_until_{};
+  std::array<int64_t, kAllRecordKinds.size()> complete_until_{};
 };
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 // The KV records of one chunk, which several stores may share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,9 +19,8 @@ struct OwnedRecords;
 // What the records of a chunk are: KvKind, but that text in layers whose queries see the last keys alone has records of
 // its own, kWindow, which go when the text behind them is long enough (WindowLayers).
 enum class RecordKind : uint8_t { kText, kCondensed, kNarrow, kWindow };
-inline constexpr RecordKind kAllRecordKinds[] = {RecordKind::kText, RecordKind::kCondensed, RecordKind::kNarrow,
-                                                 RecordKind::kWindow};
-inline constexpr int kRecordKinds = 4;
+inline constexpr std::array kAllRecordKinds = {RecordKind::kText, RecordKind::kCondensed, RecordKind::kNarrow,
+                                               RecordKind::kWindow};
 
 // Keys and values of one chunk in one layer. `tier` and `slot` are set before others see the record; everything else is
 // the Residency's, under its mutex.

@@ -8,7 +8,7 @@
 namespace quire {
 
 RecordTable::RecordTable(int n_layers, const std::vector<bool>& windowed)
-    : is_windowed_(windowed), views_(static_cast<size_t>(n_layers * kRecordKinds)) {
+    : is_windowed_(windowed), views_(static_cast<size_t>(n_layers) * kAllRecordKinds.size()) {
   is_windowed_.resize(static_cast<size_t>(n_layers));
   for (int layer = 0; layer < n_layers; ++layer) {
     std::vector<int>& own = is_windowed(layer) ? windowed_ : others_;

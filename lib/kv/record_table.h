@@ -90,11 +90,11 @@ class RecordTable {
   std::vector<ChunkRecords*>& of(RecordKind kind) { return chunks_[static_cast<size_t>(kind)]; }
   const std::vector<ChunkRecords*>& of(RecordKind kind) const { return chunks_[static_cast<size_t>(kind)]; }
 
-  std::vector<bool> is_windowed_;                    // [layer]
-  std::vector<int> index_;                           // [layer]
-  std::vector<int> windowed_, others_;               // layers
-  std::vector<ChunkRecords*> chunks_[kRecordKinds];  // null: not held
-  std::vector<std::vector<KvRecord>> views_;         // [layer of a kind][chunk]
+  std::vector<bool> is_windowed_;                              // [layer]
+  std::vector<int> index_;                                     // [layer]
+  std::vector<int> windowed_, others_;                         // layers
+  std::vector<ChunkRecords*> chunks_[kAllRecordKinds.size()];  // null: not held
+  std::vector<std::vector<KvRecord>> views_;                   // [layer of a kind][chunk]
   int64_t n_held_ = 0;
   uint64_t version_ = 0;  // 0: nothing was seen yet
 };

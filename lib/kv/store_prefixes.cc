@@ -33,7 +33,7 @@ bool ChunkStore::append_prefix(std::span<const int32_t> ids) {
       for (PrefixChain* const chain : longer) chain->cut(chain->size() - 1);
     }
   } undo;
-  undo.longer.reserve(kRecordKinds);
+  undo.longer.reserve(kAllRecordKinds.size());
   for (const RecordKind kind : kAllRecordKinds) {
     PrefixChain* const chain = chain_of(kind);
     if (!chain || !chain->takes_part()) continue;

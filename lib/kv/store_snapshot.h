@@ -50,8 +50,8 @@ struct ChunkRange {
 // - if the queries of the chunk in progress are known, for each of these layers: those of its tokens, f32
 //   [n_tokens mod chunk][n_query_heads * head_dim], unrotated. The chunk is ChunkSelection's.
 struct StoreSnapshot {
-  std::array<int64_t, kRecordKinds> n_keys{};  // tokens, condensed entries, tokens of complete chunks, tokens
-  std::array<std::vector<ChunkRange>, kRecordKinds> held{};  // ascending; other chunks were dropped
+  std::array<int64_t, kAllRecordKinds.size()> n_keys{};  // tokens, condensed entries, tokens of complete chunks, tokens
+  std::array<std::vector<ChunkRange>, kAllRecordKinds.size()> held{};  // ascending; other chunks were dropped
   bool has_queries = false;
   int64_t first_block = 0;
 

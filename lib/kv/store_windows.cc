@@ -16,15 +16,20 @@ bool ChunkStore::holds_windows(int64_t next_query) const {
                       ceil_div(next_query, geometry_.chunk));
 }
 
-bool ChunkStore::passed_windows(int64_t next_query) const {
-  const WindowLayers& windowed = options_.windowed;
-  return windowed.any() && windowed.first_seen(next_query) / geometry_.chunk - kSpareChunks > windows_until_;
+// The first of the chunks that stay for queries from next_query on, the spare ones among them; below 0: all do.
+int64_t ChunkStore::first_spare_window(int64_t next_query) const {
+  return options_.windowed.first_seen(next_query) / geometry_.chunk - kSpareChunks;
 }
 
+bool ChunkStore::passed_windows(int64_t next_query) const {
+  return options_.windowed.any() && first_spare_window(next_query) > windows_until_;
+}
+
+// Nothing is allocated here: the step that it follows was taken.
 void ChunkStore::drop_behind_windows(int64_t next_query, std::span<const int64_t> places) {
   if (!passed_windows(next_query)) return;
   const WindowLayers& windowed = options_.windowed;
-  windows_until_ = windowed.first_seen(next_query) / geometry_.chunk - kSpareChunks;
+  windows_until_ = first_spare_window(next_query);
   drop_windows(windows_until_, [&](int64_t chunk) {
     const int64_t first = chunk * geometry_.chunk;
     // What the strategy has dropped is of no use here either.
@@ -44,8 +49,9 @@ bool ChunkStore::drop_spare_windows() {
   return n_evicted_ > before;
 }
 
-// The first chunks, before `end`.
-void ChunkStore::drop_windows(int64_t end, const std::function<bool(int64_t chunk)>& is_kept) {
+// Those of the first chunks, before `end`, that is_kept(chunk) does not name.
+template <typename IsKept>
+void ChunkStore::drop_windows(int64_t end, const IsKept& is_kept) {
   for (int64_t chunk = 0; chunk < end; ++chunk) {
     if (!table_.holds(RecordKind::kWindow, chunk) || is_kept(chunk)) continue;
     n_evicted_ += n_records(RecordKind::kWindow);

@@ -10,7 +10,7 @@ namespace quire {
 
 class EarlierRecords {
  public:
-  using Numbers = std::array<int64_t, kRecordKinds>;  // of each kind
+  using Numbers = std::array<int64_t, kAllRecordKinds.size()>;  // of each kind
 
   // n_unchanged: so many of the first keys of each kind have been in the KV cache since `earlier`, as they are; n_keys
   // are there now. chunk: keys of a record; n_records: of a chunk. `earlier` must outlive this.

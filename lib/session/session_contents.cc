@@ -8,6 +8,13 @@
 
 namespace quire {
 
+namespace {
+
+// Where the text may be cut far from its end, so that layers with a window keep what is read there.
+constexpr size_t kMostPlaces = 4;
+
+}  // namespace
+
 SessionContents::SessionContents(const Strategy& strategy, const ModelConfig& config, Ropes ropes,
                                  std::unique_ptr<ChunkStore> kv)
     : kept(config.vocab_size, config.hidden_size), strategy_(strategy), ropes_(std::move(ropes)), kv_(std::move(kv)) {}
@@ -143,7 +150,7 @@ void SessionContents::evict(std::span<const KeyRange> retained, int64_t next_que
   }
   kv_->drop_old_text(next_query);
   if (!kv_->passed_windows(next_query)) return;
-  std::array<int64_t, 4> places;
+  std::array<int64_t, kMostPlaces> places;
   const size_t n = text.last_places(kv_->spare_places_from(next_query), kv_->geometry().chunk, places);
   kv_->drop_behind_windows(next_query, std::span(places).first(n));
 }
