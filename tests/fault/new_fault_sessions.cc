@@ -92,6 +92,62 @@ TEST_P(NewFault, EditingATextAndTakingOverItsChunks) {
   EXPECT_GT(n_resumed, 0);
 }
 
+// What lies behind the windows of some layers is dropped while a text is read; what fails leaves the session at the end
+// of a block, from which it goes on to the same answer.
+TEST_P(NewFault, DroppingWhatLiesBehindWindows) {
+  const std::string model = model_directory("qwen2_window_layers");
+  Application first;
+  first.strategy = "full(kv_chunk=16)";
+  first.flags = 0;
+  ASSERT_TRUE(first.open(model.c_str()));
+  const std::vector<int32_t> ids(220, 5);
+  const auto fed = [&](Application* second) {
+    quire_session_options so;
+    quire_session_options_init(&so, sizeof so);
+    so.strategy = first.strategy;
+    so.strategy_len = std::strlen(first.strategy);
+    so.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
+    so.prefill_block = 24;
+    second->flags = 0;
+    ASSERT_EQ(quire_session_create(first.model, &so, &second->session, nullptr), QUIRE_OK);
+    ASSERT_EQ(quire_session_feed_tokens(second->session, ids.data(), ids.size(), nullptr), QUIRE_OK);
+  };
+  Result expected;
+  int64_t total = 0;
+  for (int i = 0; i < 2; ++i) {  // what is made once is made in the first run
+    Application second;
+    fed(&second);
+    const FailingNew none;
+    second.generate();
+    expected = second.result;
+    total = n_new_calls();
+    quire_session_stats stats;
+    stats.struct_size = sizeof stats;
+    ASSERT_EQ(quire_session_get_stats(second.session, &stats, nullptr), QUIRE_OK);
+    ASSERT_GT(stats.kv_chunks_dropped, 0);
+  }
+  ASSERT_EQ(expected.status, QUIRE_OK) << expected.call;
+  const int64_t step = step_between_failures(total, kMostRuns);
+  int64_t n_resumed = 0;
+  for (int64_t n = 1; n <= total; n += step) {
+    Application second;
+    fed(&second);
+    {
+      const FailingNew failing(n, last(n));
+      second.generate();
+    }
+    Result& result = second.result;
+    ASSERT_TRUE(is_good_or_out_of_memory(result)) << "allocation " << n;
+    if (result.status != QUIRE_OK) {
+      second.resume();
+      ++n_resumed;
+    }
+    ASSERT_EQ(result.status, QUIRE_OK) << "allocation " << n << ": " << result.call;
+    ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+  }
+  EXPECT_GT(n_resumed, 0);
+}
+
 // A session is forked, saved, loaded and read on; what fails leaves no file, no memory, and the first session as it
 // was.
 void fork_save_and_load(bool all_later, const char* kv_directory) {
