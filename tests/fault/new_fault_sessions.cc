@@ -144,6 +144,7 @@ TEST_P(NewFault, DroppingWhatLiesBehindWindows) {
     }
     ASSERT_EQ(result.status, QUIRE_OK) << "allocation " << n << ": " << result.call;
     ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
+    ASSERT_EQ(result.kv_bytes, expected.kv_bytes) << "allocation " << n;
   }
   EXPECT_GT(n_resumed, 0);
 }
