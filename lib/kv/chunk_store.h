@@ -256,9 +256,9 @@ class ChunkStore {
   // the first one. kOutOfMemory: nothing was changed, and so at an exception, after truncate().
   Result<Adopted> adopt(int64_t end, const ChunkIds& ids_of);
   // The session is released: what stays are the complete chunks that other stores can take over, from the text's first
-  // one on, but for those that a snapshot has, which is let go. Returns their records, full and narrow; null: there are
+  // one on, but for those that a snapshot has, which is let go. Returns their records by kTextKinds; null: there are
   // none. They are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
-  using Kept = std::array<ChunkRecords*, 3>;
+  using Kept = std::array<ChunkRecords*, kTextKinds.size()>;
   std::vector<Kept> keep_prefix();
   // Bytes of memory beside records.
   int64_t bytes_beside() const;

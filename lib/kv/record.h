@@ -21,6 +21,8 @@ struct OwnedRecords;
 enum class RecordKind : uint8_t { kText, kCondensed, kNarrow, kWindow };
 inline constexpr std::array kAllRecordKinds = {RecordKind::kText, RecordKind::kCondensed, RecordKind::kNarrow,
                                                RecordKind::kWindow};
+// Those that tokens of a text have.
+inline constexpr std::array kTextKinds = {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow};
 
 // Keys and values of one chunk in one layer. `tier` and `slot` are set before others see the record; everything else is
 // the Residency's, under its mutex.

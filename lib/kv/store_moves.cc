@@ -32,7 +32,7 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   drop_moves(kNoLimit);
   hide();
   for (OldChunk& old : needed) {
-    for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+    for (const RecordKind kind : kTextKinds) {
       if (table_.holds(kind, old.chunk)) old.of(kind) = &table_.forget(kind, old.chunk);
     }
   }
@@ -81,7 +81,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
     ~Undo() {
       if (done) return;
       store.hide();
-      for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+      for (const RecordKind kind : kTextKinds) {
         if (lent && lent->of(kind)) store.table_.forget(kind, move.chunk);
       }
       store.truncate(move.chunk * store.geometry_.chunk);
@@ -89,7 +89,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   } undo{*this, move};
   std::vector<std::unique_ptr<PreparedStep>> steps;  // the queue's destructor waits for what works with them
   QUIRE_ASSIGN(const auto queue, backend_.create_queue());
-  for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+  for (const RecordKind kind : kTextKinds) {
     table_.extend(kind, move.chunk, move.chunk + 1);
   }
   const bool whole = old.size() == 1;
@@ -100,7 +100,7 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   QUIRE_TRY(selection_.reserve(first, first + geometry_.chunk));
   if (whole) {
     undo.lent = &old[0];
-    for (const RecordKind kind : {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow}) {
+    for (const RecordKind kind : kTextKinds) {
       if (ChunkRecords* const records = old[0].of(kind)) table_.hold(kind, move.chunk, *records);
     }
   } else {

@@ -305,13 +305,12 @@ void ChunkStore::note_hits(int64_t first_chunk, int64_t n_chunks) {
 }
 
 std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
-  constexpr std::array kKept = {RecordKind::kText, RecordKind::kNarrow, RecordKind::kWindow};  // as in Kept
   std::vector<Kept> kept;
   for (int64_t chunk = 0; chunk < n_prefixes(); ++chunk) {
     Kept records{};
-    for (size_t i = 0; i < kKept.size(); ++i) {
-      if (!chain_of(kKept[i])->holds(chunk) || in_snapshot(table_.chunk(kKept[i], chunk))) continue;
-      records[i] = &table_.chunk(kKept[i], chunk);
+    for (size_t i = 0; i < kTextKinds.size(); ++i) {
+      if (!chain_of(kTextKinds[i])->holds(chunk) || in_snapshot(table_.chunk(kTextKinds[i], chunk))) continue;
+      records[i] = &table_.chunk(kTextKinds[i], chunk);
     }
     if (!records[0] && !records[1]) break;
     kept.push_back(records);
@@ -321,8 +320,8 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
   truncate(n * geometry_.chunk);
   // What others cannot take over, of chunks that they can.
   for (int64_t chunk = 0; chunk < n; ++chunk) {
-    for (size_t i = 0; i < kKept.size(); ++i) {
-      if (!kept[static_cast<size_t>(chunk)][i]) drop(kKept[i], chunk, chunk + 1);
+    for (size_t i = 0; i < kTextKinds.size(); ++i) {
+      if (!kept[static_cast<size_t>(chunk)][i]) drop(kTextKinds[i], chunk, chunk + 1);
     }
   }
   selection_.drop_queries();

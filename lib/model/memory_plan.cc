@@ -90,9 +90,9 @@ int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
 struct Chunks {
   int64_t full = 0;  // condensed ones included
   int64_t narrow = 0;
-  int64_t all = 0;         // full, narrow or both
-  int64_t windowed = 0;    // of layers with a window
-  int64_t in_windows = 0;  // of these, those that queries read
+  int64_t all = 0;            // full, narrow or both
+  int64_t windowed = 0;       // of layers with a window
+  int64_t windowed_read = 0;  // of these, those that queries read
 };
 
 // Chunks held when the block of tokens [first, end) has been stored.
@@ -117,7 +117,7 @@ Chunks chunks_after(const KvShape& shape, const MemoryRequest& request, int64_t 
     const int64_t all = ceil_div(end, chunk), seen = shape.windowed.first_seen(first) / chunk;
     const int64_t spare = std::min(all, all - seen + ChunkStore::kSpareChunks);
     chunks.windowed = shape.windowed.keeps_all ? std::max(chunks.all, spare) : spare;
-    chunks.in_windows = shape.windowed.keeps_all ? chunks.windowed : all - seen;
+    chunks.windowed_read = shape.windowed.keeps_all ? chunks.windowed : all - seen;
   }
   return chunks;
 }
@@ -260,7 +260,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
       std::min(most_full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) * record +
       std::min<int64_t>(chunks.narrow, 1) * narrow;
   const auto unspared = [&](Chunks c) {  // without what is dropped where room is lacking
-    c.windowed = c.in_windows;
+    c.windowed = c.windowed_read;
     return records_of(c).bytes();
   };
   const int64_t least =
