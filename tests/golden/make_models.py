@@ -121,6 +121,13 @@ CONFIGS = {
              layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
         dict(family="Gemma3", keys="new", theta=50000.0, rope={"rope_type": "linear", "factor": 4.0}),
     ),
+    # Heads as wide as those of Gemma 3 1B, 4B and 12B.
+    "gemma3_large_heads": (
+        dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, head_dim=256, intermediate_size=32,
+             max_position_embeddings=256, query_pre_attn_scalar=256, sliding_window=40, pad_token_id=None,
+             layer_types=["sliding_attention", "full_attention"]),
+        dict(family="Gemma3", keys="new", dtype=torch.bfloat16),
+    ),
 }
 
 SENTENCES = """A quire is a gathering of pages in a book. The reader turns the leaves one by one and remembers the first.
