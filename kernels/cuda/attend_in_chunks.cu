@@ -13,26 +13,27 @@
 namespace quire::cuda {
 namespace {
 
+constexpr int kKeys = 64;   // of a block of keys
+constexpr int kStages = 2;  // blocks of keys in shared memory
+template <int kWidth>
+using KeyTile = PaddedTile<kWidth, kKeys>;
+
 // Behind it: the weights of the chunk's keys.
 template <int kWidth, typename T>
 struct ChunkMemory {
-  T queries[2][kTileRows * kRowElements<kWidth>];  // rounded, and what rounding left
-  T keys[kStages][kKeys * kRowElements<kWidth>];
-  float of_warps[kWarps][kMostHeadDim];
-  float mean[kMostHeadDim];  // of the queries' outputs, in the order of keys
+  static constexpr int kSums = kWidth < 128 ? 128 : kWidth;
+  T queries[2][kTileRows * kRowElements<turned_at_once(kWidth)>];  // rounded, and what rounding left
+  T keys[kStages][KeyTile<kWidth>::kElements];
+  float of_warps[kWarps][kSums];
+  float mean[kSums];  // of the queries' outputs, in the order of keys
 };
-template <typename T>
-constexpr bool kBytesAreRight = sizeof(ChunkMemory<32, T>) == attend_in_chunks_bytes({1, 32, 0, ElementType::kBF16}) &&
-                                sizeof(ChunkMemory<64, T>) == attend_in_chunks_bytes({1, 64, 0, ElementType::kBF16}) &&
-                                sizeof(ChunkMemory<96, T>) == attend_in_chunks_bytes({1, 96, 0, ElementType::kBF16}) &&
-                                sizeof(ChunkMemory<128, T>) == attend_in_chunks_bytes({1, 128, 0, ElementType::kBF16});
-static_assert(kBytesAreRight<bf16> && kBytesAreRight<f16>);
 
 template <int kWidth, typename T, typename In>
 class ChunkAttention {
  public:
   static constexpr int kRow = kRowElements<kWidth>;
   static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
+  static constexpr int kTurned = turned_at_once(kWidth);
 
   __device__ ChunkAttention(const AttendInChunks& args, unsigned char* memory)
       : args_(args),
@@ -48,6 +49,7 @@ class ChunkAttention {
         lane_(lane_of_warp()) {}
 
   __device__ void run() {
+    static_assert(sizeof(ChunkMemory<kWidth, T>) == attend_in_chunks_bytes({1, kWidth, 0, ElementType::kBF16}));
     weigh_keys();
     const float n = static_cast<float>(l_);
     sum_rows(keys_ + l_ * d_, [&](int channel, float sum) { shared_.mean[place_of(channel)] = sum / n; });
@@ -84,35 +86,44 @@ class ChunkAttention {
 
   __device__ __forceinline__ void load_keys(int block, int stage) {
     const int left = l_ - block * kKeys;
-    copy_rows<PaddedTile<kWidth>, kThreads>(shared_.keys[stage], keys_ + block * kKeys * d_,
-                                            left < kKeys ? left : kKeys, d_ / 2, thread_);
+    copy_rows<KeyTile<kWidth>, kThreads>(shared_.keys[stage], keys_ + block * kKeys * d_, left < kKeys ? left : kKeys,
+                                         d_ / 2, thread_);
     commit_copies();
   }
 
-  // Takes the warp's 16 queries from row first_row on, turned to their places in the chunk. Two lanes have a row, and
-  // no other warp reads it. Queries that are not there are zeros.
+  // Takes the warp's 16 queries from row first_row on, turned to their places in the chunk: kTurned channels at a time,
+  // in pairs. Two lanes have a row, and no other warp reads it. Queries that are not there are zeros.
   __device__ void turn_queries(int first_row) {
     const int own = warp_ * 16 + lane_ / 2, row = first_row + own, half = d_ / 2;
     const In* const from = static_cast<const In*>(args_.queries.data) +
                            (int64_t{blockIdx.x} * l_ + row) * args_.queries.stride + int64_t{blockIdx.y} * d_;
     const Position position = split_position(static_cast<double>(row));
-    __syncwarp();  // those of the last tile were read
-    for (int pair = lane_ % 2 * 2; pair < kWidth / 2; pair += 4) {
-      float low[2] = {}, high[2] = {};
-      QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
-        if (row >= l_ || pair + e >= half) continue;
-        const Angle angle = angle_at(args_.turns[pair + e], position);
-        const float a = to_float(from[pair + e]), b = to_float(from[half + pair + e]);
-        low[e] = a * angle.cosine - b * angle.sine;
-        high[e] = b * angle.cosine + a * angle.sine;
+    constexpr int kPairs = kTurned / 2, kTurnedRow = kRowElements<kTurned>;
+    QUIRE_UNROLL for (int first = 0; first < kWidth / 2; first += kPairs) {
+      __syncwarp();  // the last ones were read
+      for (int at = lane_ % 2 * 2; at < kPairs; at += 4) {
+        const int pair = first + at;
+        float low[2] = {}, high[2] = {};
+        QUIRE_UNROLL for (int e = 0; e < 2; ++e) {
+          if (row >= l_ || pair + e >= half) continue;
+          const Angle angle = angle_at(args_.turns[pair + e], position);
+          const float a = to_float(from[pair + e]), b = to_float(from[half + pair + e]);
+          low[e] = a * angle.cosine - b * angle.sine;
+          high[e] = b * angle.cosine + a * angle.sine;
+        }
+        store_parts(own * kTurnedRow + at, low);
+        store_parts(own * kTurnedRow + kPairs + at, high);
       }
-      store_parts(own * kRow + pair, low);
-      store_parts(own * kRow + kWidth / 2 + pair, high);
-    }
-    __syncwarp();
-    QUIRE_UNROLL for (int part = 0; part < 2; ++part) {
-      const T* const row_of_lane = shared_.queries[part] + (warp_ * 16 + lane_ % 16) * kRow + lane_ / 16 * 8;
-      QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[part][step], row_of_lane + step * 16);
+      __syncwarp();
+      QUIRE_UNROLL for (int part = 0; part < 2; ++part) {
+        const T* const row_of_lane = shared_.queries[part] + (warp_ * 16 + lane_ % 16) * kTurnedRow + lane_ / 16 * 8;
+        QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
+          QUIRE_UNROLL for (int at = 0; at < kPairs; at += 16) {
+            const int step = (side * (kWidth / 2) + first + at) / 16;
+            load_tiles(queries_[part][step], row_of_lane + side * kPairs + at);
+          }
+        }
+      }
     }
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {
       max_[side] = -INFINITY;
@@ -219,10 +230,10 @@ class ChunkAttention {
     return warp_sum(sum);
   }
 
-  // Calls use(channel, sum) with the sum of rows [l][d] multiplied with weights_; each channel has a thread.
+  // Calls use(channel, sum) with the sum of rows [l][d] multiplied with weights_; threads share out the channels.
   template <typename Use>
   __device__ void sum_rows(const T* rows, const Use& use) {
-    constexpr int kChannels = kMostHeadDim / kWarpSize;  // of a lane
+    constexpr int kChannels = (kWidth + kWarpSize - 1) / kWarpSize;  // of a lane
     float sums[kChannels] = {};
     QUIRE_UNROLL_BY(4) for (int j = warp_; j < l_; j += kWarps) {
       QUIRE_UNROLL for (int c = 0; c < kChannels; ++c) {
@@ -232,10 +243,10 @@ class ChunkAttention {
     }
     QUIRE_UNROLL for (int c = 0; c < kChannels; ++c) shared_.of_warps[warp_][lane_ + c * kWarpSize] = sums[c];
     __syncthreads();
-    if (thread_ < d_) {
+    for (int channel = thread_; channel < d_; channel += kThreads) {
       float sum = 0;
-      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) sum += shared_.of_warps[w][thread_];
-      use(thread_, sum);
+      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) sum += shared_.of_warps[w][channel];
+      use(channel, sum);
     }
     __syncthreads();
   }

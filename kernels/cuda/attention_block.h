@@ -11,8 +11,6 @@ namespace quire::cuda {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int kKeys = 64;   // of a block of keys
-constexpr int kStages = 2;  // blocks of keys in shared memory
 
 constexpr float kLog2E = 1.44269504088896340736f;
 
@@ -22,17 +20,17 @@ constexpr int kRowElements = kWidth + 8;
 
 // Where the elements of a tile of keys or values lie in shared memory. From a channel that is a multiple of 8 on, the
 // next 8 follow each other.
-template <int kWidthOf>
+template <int kWidthOf, int kKeysOf>
 struct PaddedTile {
-  static constexpr int kWidth = kWidthOf;
+  static constexpr int kWidth = kWidthOf, kKeys = kKeysOf;
   static constexpr int kElements = kKeys * kRowElements<kWidth>;
   __device__ static constexpr int at(int row, int channel) { return row * kRowElements<kWidth> + channel; }
 };
 // As wgmma reads it (warpgroup.h): 64 channels of all rows, then the next 64; in each row its 8 runs of 8 elements are
-// exchanged by the row's number. It begins at a multiple of 1024 bytes.
-template <int kWidthOf>
+// exchanged by the row's number. For wgmma it begins at a multiple of 1024 bytes.
+template <int kWidthOf, int kKeysOf>
 struct SwizzledTile {
-  static constexpr int kWidth = kWidthOf;
+  static constexpr int kWidth = kWidthOf, kKeys = kKeysOf;
   static constexpr int kElements = kKeys * kWidth;
   __device__ static constexpr int at(int row, int channel) {
     return (channel / kRunChannels * kKeys + row) * kRunChannels + ((channel / 8 ^ row) & 7) * 8 + channel % 8;
@@ -40,22 +38,25 @@ struct SwizzledTile {
   static constexpr int kRunChannels = 64;
 };
 
-// How a block of threads computes a tile. kStages: blocks of keys in shared memory; kAhead: those of them that are on
-// their way while one is computed with; kTogether: warps that have to compute together; kKeysOfWarp: keys of a block
-// that a warp computes with; kKeepsQueries: in shared memory, where they are faster to read each time that they are
-// turned; kResidentBlocks: blocks of a multiprocessor that registers have to suffice for, said so that the assembler
-// does not spill some to make room for one more. Products by single warps, each with 16 rows of its own:
+// How a block of threads computes a tile. kKeys: of a block of keys; kStages: blocks of keys in shared memory; kAhead:
+// those of them that are on their way while one is computed with; kTogether: warps that have to compute together;
+// kKeysOfWarp: keys of a block that a warp computes with; kKeepsQueries: in shared memory, where they are faster to
+// read each time that they are turned; kHoldsQueries: the turned ones, in registers, from piece to piece;
+// kResidentBlocks: blocks of a multiprocessor that registers have to suffice for, said so that the assembler does not
+// spill some to make room for one more. Products by single warps, each with 16 rows of its own:
 struct ByWarps {
   static constexpr int kRows = kTileRows;
   static constexpr int kThreads = cuda::kThreads;
-  static constexpr int kStages = cuda::kStages;
+  static constexpr int kKeys = 64;
+  static constexpr int kStages = 2;
   static constexpr int kAhead = kStages - 1;
   static constexpr int kTogether = 1;
   static constexpr int kKeysOfWarp = kKeys;
   static constexpr bool kKeepsQueries = false;
+  static constexpr bool kHoldsQueries = true;
   static constexpr int kResidentBlocks = 2;
   template <int kWidth>
-  using KeyTile = PaddedTile<kWidth>;
+  using KeyTile = PaddedTile<kWidth, kKeys>;
 };
 // Of tiles with few rows, as in decoding: all warps have the same 16 rows, and each some keys of every block. Their
 // results are merged behind the last block.
@@ -64,22 +65,46 @@ struct ByKeys : ByWarps {
   static constexpr int kKeysOfWarp = kKeys / kWarps;
   static constexpr bool kKeepsQueries = true;
 };
+// The same of heads that are padded to 256 channels. Their results take 128 registers of a thread, so queries are read
+// from shared memory for each block of keys; and blocks have half as many keys, so that two of them find room there.
+struct ByWarpsOfLargeHeads : ByWarps {
+  static constexpr int kKeys = 32;
+  static constexpr int kKeysOfWarp = kKeys;
+  static constexpr bool kHoldsQueries = false;
+  template <int kWidth>
+  using KeyTile = SwizzledTile<kWidth, kKeys>;  // without padding, which there is no room for
+};
+struct ByKeysOfLargeHeads : ByKeys {
+  static constexpr int kThreads = 2 * kWarpSize;
+  static constexpr int kKeys = 32;
+  static constexpr int kKeysOfWarp = 16;
+  static constexpr bool kHoldsQueries = false;
+  template <int kWidth>
+  using KeyTile = PaddedTile<kWidth, kKeys>;
+};
+template <int kWidth>
+using ByWarpsOf = std::conditional_t<kWidth <= 128, ByWarps, ByWarpsOfLargeHeads>;
+template <int kWidth>
+using ByKeysOf = std::conditional_t<kWidth <= 128, ByKeys, ByKeysOfLargeHeads>;
+
 // By two warpgroups, with wgmma: keys and values come to twice as many rows. Values are multiplied with while the next
 // block's scores are weighed, and are kept for as long.
 struct ByWarpgroups {
   static constexpr int kRows = kWideTileRows;
   static constexpr int kThreads = kRows / 16 * kWarpSize;
+  static constexpr int kKeys = 64;
   static constexpr int kStages = 4;
   static constexpr int kAhead = kStages - 2;
   static constexpr int kTogether = 4;
   static constexpr int kKeysOfWarp = kKeys;
   static constexpr bool kKeepsQueries = true;
+  static constexpr bool kHoldsQueries = true;
   static constexpr int kResidentBlocks = 1;
   template <int kWidth>
-  using KeyTile = SwizzledTile<kWidth>;
+  using KeyTile = SwizzledTile<kWidth, kKeys>;
 };
 
-template <int kWidth, typename T, typename Way = ByWarps>
+template <int kWidth, typename T, typename Way>
 struct Shared {
   using KeyTile = typename Way::template KeyTile<kWidth>;
   static constexpr int kRow = kRowElements<kWidth>;
@@ -100,15 +125,16 @@ int with_head(const KvShape& shape, const Use& use) {
   if (shape.head_dim <= 32) return with_width(std::integral_constant<int, 32>());
   if (shape.head_dim <= 64) return with_width(std::integral_constant<int, 64>());
   if (shape.head_dim <= 96) return with_width(std::integral_constant<int, 96>());
-  return with_width(std::integral_constant<int, 128>());
+  if (shape.head_dim <= 128) return with_width(std::integral_constant<int, 128>());
+  return with_width(std::integral_constant<int, kMostHeadDim>());
 }
 
-// Begins to copy rows of two halves, one behind the other in `from`, into a tile of kKeys rows: n of them, and zeros
-// for the others and as padding. Other threads see them behind wait_for_copies() and a barrier. kThreadsOf threads call
-// it.
+// Begins to copy rows of two halves, one behind the other in `from`, into a tile of keys: n of them, and zeros for the
+// others and as padding. Other threads see them behind wait_for_copies() and a barrier. kThreadsOf threads call it.
 template <typename Tile, int kThreadsOf, typename T>
 __device__ __forceinline__ void copy_rows(T* to, const T* from, int n, int half, int thread) {
-  constexpr int kWidth = Tile::kWidth, kElements = 16 / sizeof(T), kHalfCopies = kWidth / 2 / kElements;
+  constexpr int kKeys = Tile::kKeys, kWidth = Tile::kWidth, kElements = 16 / sizeof(T),
+                kHalfCopies = kWidth / 2 / kElements;
   if (n == kKeys && half == kWidth / 2) {  // all of the tile: one stretch of memory
     constexpr int kRowCopies = kWidth / kElements;
     QUIRE_UNROLL for (int first = 0; first < kKeys * kRowCopies; first += kThreadsOf) {

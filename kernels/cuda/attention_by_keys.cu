@@ -6,7 +6,7 @@ namespace quire::cuda {
 int attention_by_keys(Stream stream, const Attention& args) {
   return with_head(args.shape, [&](auto width, auto type) {
     constexpr int kWidth = decltype(width)::value;
-    return launch_attention<ByKeys, kWidth, decltype(type)>(stream, args);
+    return launch_attention<ByKeysOf<kWidth>, kWidth, decltype(type)>(stream, args);
   });
 }
 

@@ -77,7 +77,7 @@ class NarrowTile {
   }
 
  private:
-  static constexpr int kWidth = Tile::kWidth;
+  static constexpr int kKeys = Tile::kKeys, kWidth = Tile::kWidth;
   static constexpr int kScale = sizeof(float);  // bytes of a scale of int8
   static constexpr int kGroupSize = static_cast<int>(kInt4Group);
 
@@ -98,16 +98,13 @@ class NarrowTile {
     const int half = d_ / 2;
     if (channel < d_) from_float(v, tile_[Tile::at(row, channel < half ? channel : kWidth / 2 + channel - half)]);
   }
-  // Channels [channel, channel + 2 kPairs) of a row, as far as the head has them; channel: a multiple of 4.
-  template <int kPairs>
-  __device__ __forceinline__ void put_pairs(int row, int channel, const unsigned (&pairs)[kPairs]) const {
+  // Four channels of a row from `channel` on, as far as the head has them; channel: a multiple of 4.
+  __device__ __forceinline__ void put_four(int row, int channel, const unsigned (&pairs)[2]) const {
     if (d_ == kWidth) {  // no padding behind the first half
-      QUIRE_UNROLL for (int p = 0; p < kPairs; p += 2) {
-        store_8(tile_ + Tile::at(row, channel + 2 * p), uint2{pairs[p], pairs[p + 1]});
-      }
+      store_8(tile_ + Tile::at(row, channel), uint2{pairs[0], pairs[1]});
       return;
     }
-    QUIRE_UNROLL for (int p = 0; p < kPairs; ++p) {
+    QUIRE_UNROLL for (int p = 0; p < 2; ++p) {
       put(row, channel + 2 * p, low_of(pairs[p], T()));
       put(row, channel + 2 * p + 1, high_of(pairs[p], T()));
     }
@@ -137,7 +134,7 @@ class NarrowTile {
     __syncthreads();
     QUIRE_UNROLL for (int r = 0; r < kOwn; ++r) {
       const int row = first + r * kStep;
-      if (has_any && row < kKeys) put_pairs(row, channel, pairs[r]);
+      if (has_any && row < kKeys) put_four(row, channel, pairs[r]);
     }
   }
 
@@ -171,11 +168,13 @@ class NarrowTile {
     QUIRE_UNROLL for (int u = 0; u < kOwn; ++u) {
       const int row = (thread_ + u * kThreadsOf) % kKeys, channel = (thread_ + u * kThreadsOf) / kKeys * kGroupSize;
       if (channel >= d_) continue;
-      unsigned pairs[kGroupSize / 2];
-      QUIRE_UNROLL for (int p = 0; p < kGroupSize / 2; ++p) {
-        pairs[p] = row < n ? pack(own[u].number(2 * p), own[u].number(2 * p + 1), T()) : 0u;
+      QUIRE_UNROLL for (int k = 0; k < kGroupSize; k += 4) {
+        unsigned pairs[2] = {};
+        QUIRE_UNROLL for (int p = 0; p < 2; ++p) {
+          if (row < n) pairs[p] = pack(own[u].number(k + 2 * p), own[u].number(k + 2 * p + 1), T());
+        }
+        put_four(row, channel + k, pairs);
       }
-      put_pairs(row, channel, pairs);
     }
   }
 

@@ -11,7 +11,8 @@ enum class Purpose {
   kShares,  // shares of cells of keys: a second pass, behind one that left the rows' maxima and sums
 };
 
-// A block of keys of a piece: those from chunk offset `offset` on, before `end`, which is the piece's.
+// A block of kKeys keys of a piece: those from chunk offset `offset` on, before `end`, which is the piece's.
+template <int kKeys>
 struct KeyBlock {
   int32_t piece;
   int32_t kind;
@@ -27,7 +28,8 @@ struct KeyBlock {
 template <Purpose kPurpose, typename Way, bool kPlain>
 class TileRows {
  public:
-  static constexpr bool kByKeys = Way::kKeysOfWarp < kKeys;
+  using Block = KeyBlock<Way::kKeys>;
+  static constexpr bool kByKeys = Way::kKeysOfWarp < Way::kKeys;
   static constexpr bool kSelects = !kPlain && Way::kRows <= kTileRows;  // tiles may be selected
   static constexpr int kOctets = Way::kKeysOfWarp / 8;                  // of a block's keys, those of a warp
   using Scores = float[kOctets][4];  // of the thread: two rows, two keys of each octet
@@ -130,7 +132,7 @@ class TileRows {
     return (query_of(row) - j) % span.lag_stride == 0 && (j - span.first_key) % span.stride == 0;
   }
   // Bit 2n + e: key n * 8 + 2t + e of the warp's.
-  __device__ __forceinline__ unsigned find_spaced(int row, const KeyBlock& block) const {
+  __device__ __forceinline__ unsigned find_spaced(int row, const Block& block) const {
     const AttentionPiece& piece = args_.pieces[block.piece];
     const AttentionSpan& span = args_.spans[piece.span];
     const int64_t first = piece.chunk * args_.shape.chunk + block.offset + key_of_warp() + 2 * t_;
@@ -142,7 +144,7 @@ class TileRows {
   }
 
   // Scores of keys that a row does not see become -infinity.
-  __device__ __forceinline__ void mask(Scores& scores, const KeyBlock& block) const {
+  __device__ __forceinline__ void mask(Scores& scores, const Block& block) const {
     const int first = block.offset + key_of_warp();
     bool all = !spaced_;
     QUIRE_UNROLL for (int side = 0; side < 2; ++side) {

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kCellThreads) begin_shares_kernel(Attention ar
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads, 3) shares_kernel(Attention args, AttentionCells cells) {
   QUIRE_SHARED_MEMORY(memory);
-  using Run = TileRun<kWidth, T, Purpose::kShares, ByWarps, false>;
+  using Run = TileRun<kWidth, T, Purpose::kShares, ByWarpsOf<kWidth>, false>;
   Run(args, &cells, *reinterpret_cast<typename Run::Memory*>(memory)).run();
 }
 
@@ -54,9 +54,10 @@ int attention_shares(Stream stream, const Attention& args, const AttentionCells&
     constexpr int kWidth = decltype(width)::value;
     using T = decltype(type);
     const int64_t n_blocks = args.n_works * (args.wide ? kWideTileRows / kTileRows : 1);
-    static_assert(sizeof(Shared<kWidth, T>) <= kLeastSharedMemory);
-    return launch(shares_kernel<kWidth, T>, static_cast<unsigned>(n_blocks), kThreads, sizeof(Shared<kWidth, T>),
-                  stream, args, cells);
+    using Memory = Shared<kWidth, T, ByWarpsOf<kWidth>>;
+    static_assert(sizeof(Memory) <= kLeastSharedMemory);
+    return launch(shares_kernel<kWidth, T>, static_cast<unsigned>(n_blocks), kThreads, sizeof(Memory), stream, args,
+                  cells);
   });
 }
 

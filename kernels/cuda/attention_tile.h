@@ -1,7 +1,7 @@
 // Attention of a tile of queries over pieces of keys, online softmax, products on tensor cores.
 //
-// A warp has 16 rows of the tile. Keys and values pass through shared memory in blocks of 64; where a tile has few
-// rows, warps share out the keys of a block instead of rows. A head is padded to kWidth channels: its halves, which
+// A warp has 16 rows of the tile. Keys and values pass through shared memory in blocks of 64 or 32; where a tile has
+// few rows, warps share out the keys of a block instead of rows. A head is padded to kWidth channels: its halves, which
 // rotation pairs, begin at 0 and kWidth / 2.
 #pragma once
 
@@ -37,13 +37,14 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   using Memory = Shared<kWidth, T, Way>;
   using KeyTile = typename Memory::KeyTile;
   static constexpr int kRow = Memory::kRow;
-  static constexpr int kStages = Way::kStages;
-  static constexpr int kSteps = kWidth / 16;  // of the product of queries and keys
+  static constexpr int kKeys = Way::kKeys, kStages = Way::kStages;
+  static constexpr int kSteps = kWidth / 16;                          // of the product of queries and keys
+  static constexpr int kHeldSteps = Way::kHoldsQueries ? kSteps : 1;  // whose queries are in registers
   static constexpr bool kByWarpgroups = Way::kTogether > 1, kByKeys = Rows::kByKeys;
   static constexpr bool kSelects = Rows::kSelects;
-  // How begin_piece() turns queries. Of warpgroups there are registers for that where the rest is plain.
-  static constexpr bool kTurnsInTwoSteps = !kByKeys;
+  static constexpr bool kTurnsInTwoSteps = !kByKeys && Way::kHoldsQueries;  // begin_piece(), the queries
   static constexpr int kOctets = Rows::kOctets;
+  using typename Rows::Block;
   using Scores = typename Rows::Scores;
   static constexpr int kPairsAtOnce =
       kByWarpgroups ? 1 : 2;  // that turn_queries() works on: there are registers for more
@@ -61,7 +62,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     if constexpr (kPurpose == Purpose::kShares) {
       if (place_of(n_rows_ - 1) < cells_->first_row) return;  // the whole block
     }
-    KeyBlock next = first_block(work_.first_piece), now = next;
+    Block next = first_block(work_.first_piece), now = next;
     for (int stage = 0; stage < Way::kAhead; ++stage) load_ahead(next, stage);
     if constexpr (Way::kKeepsQueries) load_queries();  // while keys are on their way
     begin();
@@ -106,7 +107,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     __syncthreads();
   }
 
-  __device__ __forceinline__ KeyBlock first_block(int32_t piece) const {
+  __device__ __forceinline__ Block first_block(int32_t piece) const {
     if (piece >= work_.end_piece) return {piece, 0, 0, 0, nullptr};
     const AttentionPiece& of = args_.pieces[piece];
     const int64_t first = of.chunk * args_.shape.chunk;
@@ -114,7 +115,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
             static_cast<int32_t>(of.end - first), args_.records[of.kind][of.chunk]};
   }
   // Says whether the next block is another piece's.
-  __device__ __forceinline__ bool advance(KeyBlock& block) const {
+  __device__ __forceinline__ bool advance(Block& block) const {
     block.offset += kKeys;
     if (block.offset < block.end) return false;
     block = first_block(block.piece + 1);
@@ -171,8 +172,11 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     return kPlain || pair < half_ ? to_float(row[side * half_ + pair]) : 0.0f;
   }
 
+  // A thread's number, or a lane's. Where registers are scarce, what is made of it is made anew for each block of keys.
+  __device__ __forceinline__ static int for_block(int of) { return Way::kHoldsQueries ? of : made_anew(of); }
+
   // Begins to load the next block of keys and values, and goes one further. Where there is none, the group is empty.
-  __device__ __forceinline__ void load_ahead(KeyBlock& next, int stage) {
+  __device__ __forceinline__ void load_ahead(Block& next, int stage) {
     if (next.piece < work_.end_piece) {
       if (!kPlain && next.kind == kNarrowRecord) {
         copy_narrow(next, stage);
@@ -183,17 +187,17 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     }
     commit_copies();
   }
-  __device__ __forceinline__ void copy_full(const KeyBlock& block, int stage) const {
+  __device__ __forceinline__ void copy_full(const Block& block, int stage) const {
     const int64_t chunk = args_.shape.chunk, width = 2 * half_;
     const T* const keys = static_cast<const T*>(block.record) + (2 * tile_.kv_head * chunk + block.offset) * width;
     const T* const values = keys + chunk * width;
-    const int n = block.n_keys();
-    copy_rows<KeyTile, Way::kThreads>(shared_.keys[stage], keys, n, half_, thread_);
+    const int n = block.n_keys(), thread = for_block(thread_);
+    copy_rows<KeyTile, Way::kThreads>(shared_.keys[stage], keys, n, half_, thread);
     if constexpr (kPurpose == Purpose::kOutput) {
-      copy_rows<KeyTile, Way::kThreads>(shared_.values[stage], values, n, half_, thread_);
+      copy_rows<KeyTile, Way::kThreads>(shared_.values[stage], values, n, half_, thread);
     }
   }
-  __device__ __forceinline__ void copy_narrow(const KeyBlock& block, int stage) const {
+  __device__ __forceinline__ void copy_narrow(const Block& block, int stage) const {
     const int n = block.n_keys(), kv_head = tile_.kv_head;
     narrow(shared_.keys[stage]).template copy<KvPart::kKeys>(block.record, kv_head, block.offset, n);
     if constexpr (kPurpose == Purpose::kOutput) {
@@ -201,13 +205,13 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     }
   }
   // Makes rows of a block's narrow keys and values, which have arrived.
-  __device__ __forceinline__ void widen(const KeyBlock& block, int stage) const {
+  __device__ __forceinline__ void widen(const Block& block, int stage) const {
     const int n = block.n_keys();
     narrow(shared_.keys[stage]).template widen<KvPart::kKeys>(n);
     if constexpr (kPurpose == Purpose::kOutput) narrow(shared_.values[stage]).template widen<KvPart::kValues>(n);
   }
   __device__ __forceinline__ NarrowTile<KeyTile, Way::kThreads, T> narrow(T* tile) const {
-    return {args_, thread_, tile};
+    return {args_, for_block(thread_), tile};
   }
 
   // Turns the queries to where this piece wants them, and says which of its keys they see. All threads call it, behind
@@ -239,10 +243,16 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     if (in_two_steps && thread_ < kWidth / 2) shared_.turn[thread_] = angle_of(thread_, split_position(-piece.base));
     __syncthreads();
     if (!has_rows_) return;
-    const T* const from = shared_.turned + (row_of_warp() + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8;
-    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_tiles(queries_[step], from + step * 16);
-    if (in_two_steps) turn_loaded_queries();
+    if constexpr (Way::kHoldsQueries) {
+      QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) load_turned(step, queries_[step]);
+      if (in_two_steps) turn_loaded_queries();
+    }
     Rows::find_seen(piece, span, shared_.rank);
+  }
+  // The warp's turned queries, for a step of the product.
+  __device__ __forceinline__ void load_turned(int step, unsigned (&queries)[4]) const {
+    load_tiles(queries,
+               shared_.turned + (row_of_warp() + lane_of_warp() % 16) * kRow + lane_of_warp() / 16 * 8 + step * 16);
   }
 
   // By the angle that all rows are turned by.
@@ -316,7 +326,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   }
 
   // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key.
-  __device__ void turn_keys(const KeyBlock& block, T* keys) const {
+  __device__ void turn_keys(const Block& block, T* keys) const {
     const AttentionPiece& piece = args_.pieces[block.piece];
     const AttentionSpan& span = args_.spans[piece.span];
     const int64_t chunk_first = piece.chunk * args_.shape.chunk;
@@ -337,7 +347,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     }
   }
 
-  __device__ void attend(const KeyBlock& block, int stage) {
+  __device__ void attend(const Block& block, int stage) {
     Scores scores;
     if constexpr (kByWarpgroups) {
       multiply_keys_together(scores, stage);
@@ -379,14 +389,24 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
 
   __device__ __forceinline__ void multiply_keys(Scores& scores, const T* keys) const {
     QUIRE_UNROLL for (int n = 0; n < kOctets; ++n) { QUIRE_UNROLL for (int e = 0; e < 4; ++e) scores[n][e] = 0; }
-    QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) {
-      QUIRE_UNROLL for (int n = 0; n < kOctets; n += 2) {
-        unsigned b[4];
-        load_tiles(b, keys + KeyTile::at(key_of_warp() + n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8,
-                                         step * 16 + lane_of_warp() / 8 % 2 * 8));
-        multiply_tile(scores[n], queries_[step], b[0], b[1], T());
-        multiply_tile(scores[n + 1], queries_[step], b[2], b[3], T());
+    if constexpr (Way::kHoldsQueries) {
+      QUIRE_UNROLL for (int step = 0; step < kSteps; ++step) multiply_step(scores, queries_[step], keys, step);
+    } else {
+      QUIRE_UNROLL_BY(4) for (int step = 0; step < kSteps; ++step) {
+        unsigned queries[4];
+        load_turned(step, queries);
+        multiply_step(scores, queries, keys, step);
       }
+    }
+  }
+  __device__ __forceinline__ void multiply_step(Scores& scores, const unsigned (&queries)[4], const T* keys,
+                                                int step) const {
+    QUIRE_UNROLL for (int n = 0; n < kOctets; n += 2) {
+      unsigned b[4];
+      load_tiles(b, keys + KeyTile::at(key_of_warp() + n * 8 + lane_of_warp() % 8 + lane_of_warp() / 16 * 8,
+                                       step * 16 + lane_of_warp() / 8 % 2 * 8));
+      multiply_tile(scores[n], queries, b[0], b[1], T());
+      multiply_tile(scores[n + 1], queries, b[2], b[3], T());
     }
   }
 
@@ -446,11 +466,11 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   }
 
   __device__ __forceinline__ void add_values(const T* values) {
+    const int lane = for_block(lane_of_warp());
     QUIRE_UNROLL for (int step = 0; step < kOctets / 2; ++step) {
       QUIRE_UNROLL for (int c = 0; c < kWidth / 8; c += 2) {
         unsigned b[4];
-        load_tiles_transposed(
-            b, values + KeyTile::at(key_of_warp() + step * 16 + lane_of_warp() % 16, c * 8 + lane_of_warp() / 16 * 8));
+        load_tiles_transposed(b, values + KeyTile::at(key_of_warp() + step * 16 + lane % 16, c * 8 + lane / 16 * 8));
         multiply_tile(out_[c], weights_[step], b[0], b[1], T());
         multiply_tile(out_[c + 1], weights_[step], b[2], b[3], T());
       }
@@ -543,10 +563,11 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
 
   // Merges the warps' results, and leaves them as finish() does.
   __device__ void finish_together() {
+    constexpr int kWarpsOfBlock = Way::kThreads / kWarpSize;
     struct Results {  // of a warp
       float max[Way::kRows], sum[Way::kRows], values[Way::kRows][kWidth];
     };
-    static_assert(kWarps * sizeof(Results) <= sizeof(shared_.keys) + sizeof(shared_.values));
+    static_assert(kWarpsOfBlock * sizeof(Results) <= sizeof(shared_.keys) + sizeof(shared_.values));
     Results* const results = reinterpret_cast<Results*>(&shared_);  // over the keys and values
     __syncthreads();
     Results& own = results[warp_of_block()];
@@ -564,8 +585,8 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     for (int i = thread_; i < n_rows_ * width; i += Way::kThreads) {
       const int row = i / width, channel = i % width;
       float greatest = -INFINITY, sum = 0, value = 0;
-      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) greatest = fmaxf(greatest, results[w].max[row]);
-      QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) {
+      QUIRE_UNROLL for (int w = 0; w < kWarpsOfBlock; ++w) greatest = fmaxf(greatest, results[w].max[row]);
+      QUIRE_UNROLL for (int w = 0; w < kWarpsOfBlock; ++w) {
         const float max = results[w].max[row];
         const float factor = max == -INFINITY ? 0.0f : exp2_fast(max - greatest);
         sum = fmaf(factor, results[w].sum[row], sum);
@@ -624,7 +645,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   const int thread_;
   bool turned_ = false;          // the piece's keys are to be turned
   int32_t span_of_turned_ = -1;  // where Shared::turned has the queries; -1: of none, or where a piece wanted them
-  unsigned queries_[kSteps][4];
+  unsigned queries_[kHeldSteps][4];
   // The weights of a block's values. Of warpgroups, those of the block before, in stage held_: at first those of the
   // first block, with weights of 0, so that all blocks are alike.
   unsigned weights_[kOctets / 2][4] = {};

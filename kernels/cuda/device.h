@@ -160,6 +160,12 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 // 2^x, within 2 units in the last place; 0 of -infinity.
+// v, as a number of its own each time: what a loop makes of it is not made before the loop, and kept in registers.
+__device__ __forceinline__ int made_anew(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
@@ -275,6 +281,7 @@ inline void store_8(void* to, uint2 v) {
 inline void copy_16_async(void* target, const void* source, bool whole) {
   emulation::copy_async(target, source, 16, whole);
 }
+inline int made_anew(int v) { return v; }
 inline void commit_copies() { emulation::commit_copies(); }
 template <int kButTheLast>
 void wait_for_copies() {

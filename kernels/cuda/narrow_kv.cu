@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kChannels = 4;  // of a lane: heads of up to 128 channels
+constexpr int kChannels = kMostHeadDim / kWarpSize;  // of a lane
 
 // A head of a chunk: where its full keys lie, with the values behind them, and where its narrow ones go.
 template <typename T>

@@ -6,7 +6,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kSummaryThreads = 128;
+constexpr int kSummaryThreads = kMostHeadDim / 2;
 
 // A block per chunk (x) and KV head (y), a thread per pair of channels.
 template <typename T, typename Out>

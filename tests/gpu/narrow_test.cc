@@ -83,7 +83,8 @@ TEST_P(NarrowRecords, AreThoseOfTheCpu) {
   Allocator allocator;
   const auto device = take(cuda::create_cuda_backend(allocator, test_device(), 0));
   Machine cpu;
-  const std::pair<int, int64_t> sizes[] = {{24, 16}, {128, 48}, {80, 64}, {96, 32}, {6, 80}, {38, 16}};
+  const std::pair<int, int64_t> sizes[] = {{24, 16}, {128, 48}, {80, 64},  {96, 32},
+                                           {6, 80},  {38, 16},  {256, 32}, {138, 16}};
   for (const auto& [d, chunk] : sizes) {
     for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
       const KvGeometry g{3, d, chunk, type};

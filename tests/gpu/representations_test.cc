@@ -77,18 +77,21 @@ class RepresentationKernels : public OnEverySchedule {
   void TearDown() override {
     if (HasFailure()) ADD_FAILURE() << seed_trace();
   }
+  void expect_summaries(int head_dim);
+
   std::mt19937 random_ = seeded_random();
 };
 INSTANTIATE_TEST_SUITE_P(Orders, RepresentationKernels, kSchedules, schedule_name);
 
-TEST_P(RepresentationKernels, OfKeys) {
-  const cuda::KvShape shape{2, 48, 32, ElementType::kF16};
+void RepresentationKernels::expect_summaries(int d) {
+  SCOPED_TRACE(d);
+  const cuda::KvShape shape{2, d, 32, ElementType::kF16};
   const int64_t chunk = 16, period = 80, n = 67 * 2, first = 3;
   const Chunks text(random_, shape, 67);
   for (const bool bounds : {false, true}) {
     for (const ElementType type : {ElementType::kF16, ElementType::kF32}) {
       const int64_t n_vectors = bounds ? 4 : 2;
-      std::vector<Elements> pages(3, Elements(type, n_vectors * cuda::kPageChunks * 48));
+      std::vector<Elements> pages(3, Elements(type, n_vectors * cuda::kPageChunks * d));
       Shared<void*> addresses;
       for (Elements& page : pages) addresses.push_back(page.bytes.data());
       ASSERT_EQ(run(&cuda::DeviceApi::summarise_keys, {shape,
@@ -103,18 +106,19 @@ TEST_P(RepresentationKernels, OfKeys) {
                 0);
       for (int64_t c = first; c < n; ++c) {
         for (int64_t head = 0; head < 2; ++head) {
-          Vector mean(48), least(48, INFINITY), greatest(48, -INFINITY);
+          const auto width = static_cast<size_t>(d);
+          Vector mean(width), least(width, INFINITY), greatest(width, -INFINITY);
           for (int64_t j = c * chunk; j < (c + 1) * chunk; ++j) {
             const Vector key = text.turned(text.row(j, head, 0), static_cast<double>(j % period - j % 32));
-            for (size_t e = 0; e < 48; ++e) {
+            for (size_t e = 0; e < width; ++e) {
               mean[e] += key[e] / static_cast<double>(chunk);
               least[e] = std::min(least[e], key[e]);
               greatest[e] = std::max(greatest[e], key[e]);
             }
           }
           const Elements& page = pages[static_cast<size_t>(c / 64)];
-          for (int64_t e = 0; e < 48; ++e) {
-            const auto found = [&](int64_t vector) { return page[(vector * 64 + c % 64) * 48 + e]; };
+          for (int64_t e = 0; e < d; ++e) {
+            const auto found = [&](int64_t vector) { return page[(vector * 64 + c % 64) * d + e]; };
             const auto i = static_cast<size_t>(e);
             if (bounds) {
               ASSERT_NEAR(found(2 * head), least[i], 1e-3 * (1 + std::abs(least[i]))) << c << " " << e;
@@ -127,6 +131,10 @@ TEST_P(RepresentationKernels, OfKeys) {
       }
     }
   }
+}
+
+TEST_P(RepresentationKernels, OfKeys) {
+  for (const int d : {48, 256}) expect_summaries(d);
 }
 
 TEST_P(RepresentationKernels, OfAttention) {
@@ -142,6 +150,8 @@ TEST_P(RepresentationKernels, OfAttention) {
         Case{{1, 112, 20, ElementType::kF16}, ElementType::kF32, 0},
         Case{{1, 10, 131, ElementType::kF16}, ElementType::kF32, 0},
         Case{{1, 64, 128, ElementType::kBF16}, ElementType::kF32, 0},
+        Case{{1, 256, 96, ElementType::kBF16}, ElementType::kF32, 0},
+        Case{{1, 184, 40, ElementType::kF16}, ElementType::kF32, 0, 60},
         Case{{2, 32, 48, ElementType::kF16}, ElementType::kBF16, 0x1p-8}}) {
     const int64_t d = shape.head_dim, l = shape.chunk, heads = 2 * shape.n_kv_heads, first = 1, n = 2;
     const Chunks text(random_, shape, first + n);

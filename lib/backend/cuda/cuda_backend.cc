@@ -343,7 +343,7 @@ Status CudaBackend::can_serve(const BackendNeeds& needs) const {
   }
   if (!can_attend(shape_of(g))) {
     return Status(Code::kUnsupported, device_.name() + " has no attention for heads of " + std::to_string(g.head_dim) +
-                                          " elements; it has for even numbers up to 128");
+                                          " elements; it has for even numbers up to " + std::to_string(kMostHeadDim));
   }
   if (needs.selection.keeps_queries() && attend_in_chunks_bytes(shape_of(g)) > kSharedMemory) {
     return Status(Code::kUnsupported, device_.name() + " cannot represent chunks of " + std::to_string(g.chunk) +
