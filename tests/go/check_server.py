@@ -137,6 +137,18 @@ def check_disconnect(client):
     client.chat("hello")
 
 
+def check_stalled(client):
+    """A client that takes nothing of its answer loses it, and its turn; the server answers one at a time here."""
+    sent = json.dumps(request("hello", stream=True, **ENDLESS)).encode()
+    with subprocess.Popen(client.command("/chat/completions", sent, "-N"), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as curl:
+        curl.stdin.write(sent)
+        curl.stdin.close()
+        assert curl.stdout.readline().startswith(b"data: ")
+        client.chat("hello")
+        assert curl.stdout.read().count(b"data: ") > 10 and curl.wait() != 0  # it ended in the middle
+
+
 def main():
     if not shutil.which("curl"):
         print("there is no curl")
@@ -148,6 +160,8 @@ def main():
             check(client)
     with served(sys.argv[1], *options, "-parallel", "1") as address:
         check_disconnect(Client(address))
+    with served(sys.argv[1], *options, "-parallel", "1", "-patience", "1s") as address:
+        check_stalled(Client(address))
     for model, status in (("no/such/model", b"NOT_FOUND"), (MODEL, b"the model cannot chat: UNSUPPORTED")):
         refused = subprocess.run([sys.argv[1], "-listen", "127.0.0.1:0", "-template", "qwen2.5", model], capture_output=True)
         assert refused.returncode == 1 and status in refused.stderr, refused

@@ -83,7 +83,8 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// complete answers POST /v1/chat/completions. A client that goes away ends its answer: the request's context is then done.
+// complete answers POST /v1/chat/completions. A client that goes away, or that takes nothing of its answer any more, ends
+// it: the request's context is then done.
 func (s *server) complete(w http.ResponseWriter, r *http.Request) {
 	body, failure := decode(w, r)
 	if failure == nil && body.Model != s.name {

@@ -34,22 +34,23 @@ func main() {
 	flag.Int64Var(&s.maxTokens, "tokens", 512, "most tokens of an answer that does not say how many")
 	cache := flag.Int64("cache", 4<<30, "bytes of what finished conversations have read, kept for later ones")
 	parallel := flag.Int("parallel", 8, "answers at once; others wait")
+	patience := flag.Duration("patience", 30*time.Second, "how long a client may take nothing of its answer before it loses it")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: server [options] MODEL")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() != 1 || *parallel < 1 {
+	if flag.NArg() != 1 || *parallel < 1 || *patience <= 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	s.turns = make(chan struct{}, *parallel)
-	if err := s.run(flag.Arg(0), *listen, *cache); err != nil {
+	if err := s.run(flag.Arg(0), *listen, *cache, *patience); err != nil {
 		log.Fatal("server: ", err)
 	}
 }
 
-func (s *server) run(path, listen string, cache int64) error {
+func (s *server) run(path, listen string, cache int64, patience time.Duration) error {
 	runtime, err := quire.NewRuntime(&quire.RuntimeOptions{PrefixCacheBytes: cache, Logger: slog.Default()})
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func (s *server) run(path, listen string, cache int64) error {
 	}
 	fmt.Printf("http://%s/v1 serves %s\n", listener.Addr(), s.name)
 	// Answers end with the program: their requests' contexts are children of ctx.
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second,
+	server := &http.Server{Handler: inTime(s.handler(), patience), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	go func() {
 		<-ctx.Done()
@@ -80,6 +81,30 @@ func (s *server) run(path, listen string, cache int64) error {
 		return err
 	}
 	return nil
+}
+
+// timedWriter gives each write of an answer some time, and not the answer as a whole, whose length nobody knows. Behind a
+// write that took too long the request's context is done.
+type timedWriter struct {
+	http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+}
+
+func (w *timedWriter) Write(data []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience))
+	return w.ResponseWriter.Write(data)
+}
+
+// Unwrap is what http.ResponseController asks for.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func inTime(handler http.Handler, patience time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(time.Time{}) // that of the connection's last answer is over
+		handler.ServeHTTP(&timedWriter{w, control, patience}, r)
+	})
 }
 
 // checkTemplate returns the error that every conversation would have.
