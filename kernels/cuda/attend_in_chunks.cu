@@ -21,7 +21,7 @@ using KeyTile = PaddedTile<kWidth, kKeys>;
 // Behind it: the weights of the chunk's keys.
 template <int kWidth, typename T>
 struct ChunkMemory {
-  static constexpr int kSums = kWidth < 128 ? 128 : kWidth;
+  static constexpr int kSums = kWidth < 128 ? 128 : kWidth;        // of channels, or of the keys of a block
   T queries[2][kTileRows * kRowElements<turned_at_once(kWidth)>];  // rounded, and what rounding left
   T keys[kStages][KeyTile<kWidth>::kElements];
   float of_warps[kWarps][kSums];
