@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,19 @@
 namespace quire::test {
 namespace {
 
+// Opens a session that takes nothing over from others, and feeds it. prefill_block 0: as many tokens as usual.
+void feed_unshared(quire_model* model, const char* strategy, int32_t prefill_block, std::span<const int32_t> ids,
+                   quire_session** session) {
+  quire_session_options options;
+  quire_session_options_init(&options, sizeof options);
+  options.strategy = strategy;
+  options.strategy_len = std::strlen(strategy);
+  options.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
+  options.prefill_block = prefill_block;
+  ASSERT_EQ(quire_session_create(model, &options, session, nullptr), QUIRE_OK);
+  ASSERT_EQ(quire_session_feed_tokens(*session, ids.data(), ids.size(), nullptr), QUIRE_OK);
+}
+
 // A text is edited, and chunks of the one before are taken over; what fails leaves the session as it was, or at a token
 // boundary, from which it goes on to the same answer.
 TEST_P(NewFault, EditingATextAndTakingOverItsChunks) {
@@ -27,13 +41,8 @@ TEST_P(NewFault, EditingATextAndTakingOverItsChunks) {
   ASSERT_TRUE(first.open(model.c_str()));
   int32_t ids[150];
   for (int32_t i = 0; i < 150; ++i) ids[i] = 3 + i * i % 300;
-  quire_session_options so;
-  quire_session_options_init(&so, sizeof so);
-  so.strategy = first.strategy;
-  so.strategy_len = std::strlen(first.strategy);
-  so.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
-  ASSERT_EQ(quire_session_create(first.model, &so, &first.session, nullptr), QUIRE_OK);
-  ASSERT_EQ(quire_session_feed_tokens(first.session, ids, 150, nullptr), QUIRE_OK);
+  feed_unshared(first.model, first.strategy, 0, ids, &first.session);
+  ASSERT_FALSE(HasFatalFailure());
   first.generate();
   ASSERT_EQ(first.result.status, QUIRE_OK) << first.result.call;
   quire_stream_release(first.stream);
@@ -102,15 +111,8 @@ TEST_P(NewFault, DroppingWhatLiesBehindWindows) {
   ASSERT_TRUE(first.open(model.c_str()));
   const std::vector<int32_t> ids(220, 5);
   const auto fed = [&](Application* second) {
-    quire_session_options so;
-    quire_session_options_init(&so, sizeof so);
-    so.strategy = first.strategy;
-    so.strategy_len = std::strlen(first.strategy);
-    so.flags = QUIRE_SESSION_NO_PREFIX_REUSE;
-    so.prefill_block = 24;
     second->flags = 0;
-    ASSERT_EQ(quire_session_create(first.model, &so, &second->session, nullptr), QUIRE_OK);
-    ASSERT_EQ(quire_session_feed_tokens(second->session, ids.data(), ids.size(), nullptr), QUIRE_OK);
+    feed_unshared(first.model, first.strategy, 24, ids, &second->session);
   };
   Result expected;
   int64_t total = 0;
