@@ -16,6 +16,9 @@ constexpr int kTileRows = 64;
 constexpr int kWideTileRows = 128;  // of tiles for warpgroups
 constexpr int kFewTileRows = 16;    // of tiles whose keys are shared out among warps
 constexpr int kMostHeadDim = 256;
+// Heads of more channels are padded to kMostHeadDim, which takes so many registers and so much shared memory that
+// kernels work on them in another way (attention_block.h).
+constexpr bool is_large_head(int64_t head_dim) { return head_dim > 128; }
 constexpr int kRecordKinds = 3;
 // KvKind of lib/plan/plan.h: full records of the text, those of condensed entries, narrow ones of old text.
 constexpr int32_t kTextRecord = 0, kCondensedRecord = 1, kNarrowRecord = 2;
@@ -138,7 +141,8 @@ struct Attention {
   bool resumes = false;  // begins with what an earlier call left there
   bool pauses = false;   // leaves it there, and writes no `out`
 
-  // Tiles have up to kWideTileRows rows, and are neither selected nor in parts: for devices of DeviceFacts::warpgroups.
+  // Tiles have up to kWideTileRows rows, and are neither of large heads, nor selected, nor in parts: for devices of
+  // DeviceFacts::warpgroups.
   bool wide = false;
   // Tiles have up to kFewTileRows rows, and `state` is null.
   bool few = false;
@@ -170,14 +174,11 @@ struct AttentionCells {
 constexpr int64_t attention_part_floats(int head_dim) { return int64_t{kTileRows} * (head_dim + 2); }
 
 // Whether the kernel has a form for these records: bf16 or f16, head_dim even, up to kMostHeadDim. Multiples of 16 are
-// fast; a head of more than 128 takes the time and the memory of one of 256.
+// fast; a large head takes the time and the memory of one of kMostHeadDim.
 constexpr bool can_attend(const KvShape& shape) {
   const bool type = shape.type == ElementType::kBF16 || shape.type == ElementType::kF16;
   return type && shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
 }
-
-// Whether there may be wide tiles (Attention::wide) of such heads.
-constexpr bool has_wide_tiles(int head_dim) { return head_dim <= 128; }
 
 // For each work the attention of its tile's rows over its pieces' keys (flash attention: Dao et al. 2022,
 // arXiv:2205.14135, with the products on tensor cores); then the merges. A row that sees no key gets zeros.

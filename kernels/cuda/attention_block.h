@@ -65,7 +65,7 @@ struct ByKeys : ByWarps {
   static constexpr int kKeysOfWarp = kKeys / kWarps;
   static constexpr bool kKeepsQueries = true;
 };
-// The same of heads that are padded to 256 channels. Their results take 128 registers of a thread, so queries are read
+// The same of large heads. Their results take 128 registers of a thread, so queries are read
 // from shared memory for each block of keys; and blocks have half as many keys, so that two of them find room there.
 struct ByWarpsOfLargeHeads : ByWarps {
   static constexpr int kKeys = 32;
@@ -83,9 +83,9 @@ struct ByKeysOfLargeHeads : ByKeys {
   using KeyTile = PaddedTile<kWidth, kKeys>;
 };
 template <int kWidth>
-using ByWarpsOf = std::conditional_t<kWidth <= 128, ByWarps, ByWarpsOfLargeHeads>;
+using ByWarpsOf = std::conditional_t<is_large_head(kWidth), ByWarpsOfLargeHeads, ByWarps>;
 template <int kWidth>
-using ByKeysOf = std::conditional_t<kWidth <= 128, ByKeys, ByKeysOfLargeHeads>;
+using ByKeysOf = std::conditional_t<is_large_head(kWidth), ByKeysOfLargeHeads, ByKeys>;
 
 // By two warpgroups, with wgmma: keys and values come to twice as many rows. Values are multiplied with while the next
 // block's scores are weighed, and are kept for as long.
@@ -125,8 +125,8 @@ int with_head(const KvShape& shape, const Use& use) {
   if (shape.head_dim <= 32) return with_width(std::integral_constant<int, 32>());
   if (shape.head_dim <= 64) return with_width(std::integral_constant<int, 64>());
   if (shape.head_dim <= 96) return with_width(std::integral_constant<int, 96>());
-  if (shape.head_dim <= 128) return with_width(std::integral_constant<int, 128>());
-  return with_width(std::integral_constant<int, kMostHeadDim>());
+  if (is_large_head(shape.head_dim)) return with_width(std::integral_constant<int, kMostHeadDim>());
+  return with_width(std::integral_constant<int, 128>());
 }
 
 // Begins to copy rows of two halves, one behind the other in `from`, into a tile of keys: n of them, and zeros for the

@@ -7,7 +7,7 @@ int attention_by_warpgroups(Stream stream, const Attention& args) {
   return with_head(args.shape, [&](auto width, auto type) -> int {
     constexpr int kWidth = decltype(width)::value;
     constexpr int kPadded = kWidth <= 64 ? 64 : 128;
-    if constexpr (!has_wide_tiles(kWidth)) return kUnknownType;
+    if constexpr (is_large_head(kWidth)) return kUnknownType;
     return launch_attention<ByWarpgroups, kPadded, decltype(type)>(stream, args);
   });
 }

@@ -42,7 +42,8 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
   static constexpr int kHeldSteps = Way::kHoldsQueries ? kSteps : 1;  // whose queries are in registers
   static constexpr bool kByWarpgroups = Way::kTogether > 1, kByKeys = Rows::kByKeys;
   static constexpr bool kSelects = Rows::kSelects;
-  static constexpr bool kTurnsInTwoSteps = !kByKeys && Way::kHoldsQueries;  // begin_piece(), the queries
+  // How begin_piece() turns queries: the second step is one of registers that hold them.
+  static constexpr bool kTurnsInTwoSteps = !kByKeys && Way::kHoldsQueries;
   static constexpr int kOctets = Rows::kOctets;
   using typename Rows::Block;
   using Scores = typename Rows::Scores;

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kChannels = kMostHeadDim / kWarpSize;  // of a lane
 
 // A head of a chunk: where its full keys lie, with the values behind them, and where its narrow ones go.
 template <typename T>
@@ -61,8 +60,9 @@ __device__ __forceinline__ int8_t to_int8(float x) {
   return static_cast<int8_t>(static_cast<int>(rintf(x)));
 }
 
-// Lanes have channels, warps tokens. A channel of keys is looked through by all warps before any of it is written.
-template <typename T>
+// Lanes have up to kChannels channels, warps tokens. A channel of keys is looked through by all warps before any of it
+// is written.
+template <typename T, int kChannels>
 __global__ void __launch_bounds__(kThreads) narrow_int8_kernel(NarrowKv args) {
   QUIRE_SHARED_MEMORY(memory);
   Magnitude* const partial = reinterpret_cast<Magnitude*>(memory);  // [kWarps][d]
@@ -173,8 +173,12 @@ int narrow_kv(Stream stream, const NarrowKv& args) {
   return with_type(args.shape.type, [&](auto kv) {
     using T = decltype(kv);
     if (args.type == ElementType::kInt4) return launch(narrow_int4_kernel<T>, grid, kThreads, 0, stream, args);
-    return launch(narrow_int8_kernel<T>, grid, kThreads,
-                  static_cast<size_t>(kWarps * args.shape.head_dim) * sizeof(Magnitude), stream, args);
+    const auto to_int8 = [&](auto kernel) {
+      const size_t partial = static_cast<size_t>(kWarps * args.shape.head_dim) * sizeof(Magnitude);
+      return launch(kernel, grid, kThreads, partial, stream, args);
+    };
+    return is_large_head(args.shape.head_dim) ? to_int8(narrow_int8_kernel<T, kMostHeadDim / kWarpSize>)
+                                              : to_int8(narrow_int8_kernel<T, 128 / kWarpSize>);
   });
 }
 

@@ -54,10 +54,10 @@ struct AttendInChunks {
 };
 // Channels of a query that it turns at a time, of a head padded to `width`: of large heads not all have room beside the
 // keys.
-constexpr int64_t turned_at_once(int64_t width) { return width <= 128 ? width : 64; }
+constexpr int64_t turned_at_once(int64_t width) { return is_large_head(width) ? 64 : width; }
 // Shared memory that it takes; a block of a device has some 99 KiB or more.
 constexpr int64_t attend_in_chunks_bytes(const KvShape& shape) {
-  const int64_t d = shape.head_dim, padded = d <= 128 ? (d + 31) / 32 * 32 : kMostHeadDim;
+  const int64_t d = shape.head_dim, padded = is_large_head(d) ? kMostHeadDim : (d + 31) / 32 * 32;
   const int64_t sums = padded < 128 ? 128 : padded;
   const int64_t row = padded + 8, row_of_turned = turned_at_once(padded) + 8;
   return 2 * kTileRows * (row + row_of_turned) * 2 + (5 * sums + shape.chunk) * int64_t{sizeof(float)};

@@ -292,11 +292,9 @@ TEST_P(CudaAttentionKernel, MatchesTheReferenceForFewQueriesThatSelect) {
                           {{8, 1, 80, 32, kBF16}, 32, 3, 8},
                           {{2, 2, 64, 128, kBF16}, 32, 6, 5},
                           {{4, 1, 64, 16, kF16, 20, kInt4}, 16, 7, 1},
-                          {{2, 2, 32, 128, kBF16, 100, kInt4}, 32, 6, 5, 254},
-                          {{4, 1, 256, 32, kF16, 20}, 32, 5, 2}};
-  for (const Selected& s : all) {
-    const auto schedule = static_cast<size_t>(GetParam().schedule), at = static_cast<size_t>(&s - all);
-    if (at != schedule % std::size(all) && at + 1 != std::size(all)) continue;
+                          {{2, 2, 32, 128, kBF16, 100, kInt4}, 32, 6, 5, 254}};
+  const Selected of_large_heads{{4, 1, 256, 32, kF16, 20}, 32, 5, 2};
+  for (const Selected& s : {all[static_cast<size_t>(GetParam().schedule) % std::size(all)], of_large_heads}) {
     SCOPED_TRACE(s.shape.name());
     AttentionScene scene(whole, random, s.shape, 1);
     scene.select(random, s.chunk, s.count);

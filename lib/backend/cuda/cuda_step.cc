@@ -132,8 +132,8 @@ void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device)
     own.few = own.part_keys > 0 && most_rows <= kFewTileRows;
     // As many wide tiles as processors, of which each works on one at a time.
     const bool many = n_tiles * kTileRows >= device.n_processors * int64_t{kWideTileRows};
-    const bool can = device.warpgroups && has_wide_tiles(given.geometry.head_dim) && own.part_keys == 0 && !selects;
-    if (can && many) own.tile_rows = kWideTileRows;
+    const bool may_be_wide = device.warpgroups && !is_large_head(given.geometry.head_dim) && !selects;
+    if (may_be_wide && many && own.part_keys == 0) own.tile_rows = kWideTileRows;
     own.pieces = tiling::cut_pieces(
         {*given.plan, n_query_heads, given.geometry.n_kv_heads, given.geometry.chunk, given.old, own.tile_rows});
     const auto first_work = static_cast<int64_t>(lists_.works.size());
