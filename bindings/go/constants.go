@@ -437,8 +437,7 @@ const (
 	// for snapshots whose makers are not trusted.
 	SessionNoPrefixReuse SessionFlags = 1
 
-	// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
-	// layers".
+	// Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys".
 	SessionKeepBehindWindows SessionFlags = 2
 )
 

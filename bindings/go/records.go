@@ -238,8 +238,7 @@ type SessionStats struct {
 	// chunk records now held, over all layers, whatever tier they lie in
 	KVChunks int64 `json:"kv_chunks"`
 
-	// records dropped since creation, by the strategy or behind windows of some layers; of a fork
-	// those of its past, too
+	// records dropped since creation (see "Dropped keys"); of a fork those of its past, too
 	KVChunksDropped int64 `json:"kv_chunks_dropped"`
 
 	// activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
@@ -384,9 +383,9 @@ type MemoryPlan struct {
 	// tokens the strategy can serve; INT64_MAX: no limit
 	Reach int64 `json:"reach"`
 
-	// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
-	// windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
-	// four places are kept (see "Windows of some layers"), each of which takes a window more.
+	// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets;
+	// where keys are dropped, of tokens that are fed at once: where more is fed or generated, up to
+	// four places are kept (see "Dropped keys"), each of which takes what is seen there.
 	KVDeviceBytes int64 `json:"kv_device_bytes"`
 
 	KVHostBytes int64 `json:"kv_host_bytes"`

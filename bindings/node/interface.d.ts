@@ -336,8 +336,7 @@ export interface SessionStats {
   decodeNs: number;
   /** chunk records now held, over all layers, whatever tier they lie in */
   kvChunks: number;
-  /** records dropped since creation, by the strategy or behind windows of some layers; of a fork
-   * those of its past, too */
+  /** records dropped since creation (see "Dropped keys"); of a fork those of its past, too */
   kvChunksDropped: number;
   /** activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */
@@ -458,9 +457,9 @@ export interface MemoryPlan {
   representationBytes: number;
   /** tokens the strategy can serve; INT64_MAX: no limit */
   reach: number;
-  /** Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
-   * windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
-   * four places are kept (see "Windows of some layers"), each of which takes a window more. */
+  /** Most bytes of the KV cache in each tier while so many tokens are read, within the budgets;
+   * where keys are dropped, of tokens that are fed at once: where more is fed or generated, up to
+   * four places are kept (see "Dropped keys"), each of which takes what is seen there. */
   kvDeviceBytes: number;
   kvHostBytes: number;
   kvCompressedBytes: number;

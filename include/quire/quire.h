@@ -888,20 +888,23 @@ typedef struct quire_session_adapter {
  * by quire_event.reused or by the time it takes, whether another one has read the same text, and
  * for snapshots whose makers are not trusted. */
 #define QUIRE_SESSION_NO_PREFIX_REUSE 1u
-/* Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
- * layers". */
+/* Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys".
+ */
 #define QUIRE_SESSION_KEEP_BEHIND_WINDOWS 2u
 
-/* Windows of some layers: in a model whose layers do not all have its sliding window (Gemma 3, five
- * of six; see the property "sliding_window_layers"), keys and values of those that have it are
- * dropped when the window has passed them, and the budgets hold a text many times longer. The text
- * can then be cut (quire_session_truncate), edited, and taken over by other sessions, up to four
- * chunks (of kv_chunk tokens) before its end, and at up to four places more: the last ones where
- * something was fed or generated, and up to a chunk before these. They are given up where a budget
- * has no room for them. Elsewhere a cut goes back to the last such place and reads from there
- * again, at worst from the beginning; an edit with QUIRE_EDIT_APPROXIMATE moves no chunk whose keys
- * were dropped. With QUIRE_SESSION_KEEP_BEHIND_WINDOWS these layers keep what the others keep.
- * Tokens are the same with and without it. In these layers kv_old_type changes nothing. */
+/* Dropped keys: where tokens to come do not see the keys of a part of the text, keys and values of
+ * that part are dropped, and the budgets hold a text many times longer: with methods that see the
+ * last tokens, or these and few others (streaming_llm, lm_infinite, beacon, s2, scca_fixed,
+ * scca_flow), with any method in a model whose layers all have a sliding window (Mistral 7B v0.1,
+ * Phi-3 mini), and where some layers have one (Gemma 3, five of six; see the property
+ * "sliding_window_layers"), in these. The text can then be cut (quire_session_truncate), edited,
+ * and taken over by other sessions, up to four chunks (of kv_chunk tokens) before its end, and at
+ * up to four places more: the last ones where something was fed or generated, and up to a chunk
+ * before these. What is seen there is kept for that, and given up where a budget has no room for
+ * it. Elsewhere a cut goes back to the last such place and reads from there again, at worst from
+ * the beginning; an edit with QUIRE_EDIT_APPROXIMATE moves no chunk whose keys were dropped. Where
+ * some layers have a window, QUIRE_SESSION_KEEP_BEHIND_WINDOWS has them keep what the others keep;
+ * tokens are the same with and without it, and kv_old_type changes nothing in these layers. */
 
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
@@ -1054,9 +1057,9 @@ QUIRE_API quire_status quire_session_reset(quire_session* session, quire_error* 
  * ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
  * as if they had never been fed. Read tokens that are kept may have to be processed again by the
  * next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
- * where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
- * or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
- * one chunk); in a model with windows of some layers, those behind the last place that was kept.
+ * where keys were dropped that the kept text needs those behind the last place that was kept (see
+ * "Dropped keys"), or, with a kv_old_type, after cutting more than four chunks, all of them (with
+ * QUIRE_OLD_AT_ONCE then up to one chunk).
  * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_truncate(quire_session* session, int64_t n_tokens,
@@ -1256,8 +1259,7 @@ typedef struct quire_session_stats {
   int64_t prefill_ns;  /* time inside prefill and decode steps */
   int64_t decode_ns;
   int64_t kv_chunks; /* chunk records now held, over all layers, whatever tier they lie in */
-  /* records dropped since creation, by the strategy or behind windows of some layers; of a fork
-   * those of its past, too */
+  /* records dropped since creation (see "Dropped keys"); of a fork those of its past, too */
   int64_t kv_chunks_dropped;
   /* activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
    * frequencies and kv_chunk */
@@ -1743,9 +1745,9 @@ typedef struct quire_memory_plan {
   /* what longheads and dca_topk keep for choosing chunks; in the first tier */
   int64_t representation_bytes;
   int64_t reach; /* tokens the strategy can serve; INT64_MAX: no limit */
-  /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
-   * windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
-   * four places are kept (see "Windows of some layers"), each of which takes a window more. */
+  /* Most bytes of the KV cache in each tier while so many tokens are read, within the budgets;
+   * where keys are dropped, of tokens that are fed at once: where more is fed or generated, up to
+   * four places are kept (see "Dropped keys"), each of which takes what is seen there. */
   int64_t kv_device_bytes;
   int64_t kv_host_bytes;
   int64_t kv_compressed_bytes;

@@ -126,6 +126,14 @@ Status ChunkStore::with_room(const Do& reserve) {
   }
 }
 
+// Where room is lacking all the same, what no query to come sees goes.
+template <typename Do>
+Status ChunkStore::with_room_or_spare(const Do& reserve) {
+  const Status status = with_room(reserve);
+  const bool lacks_room = status.code() == Code::kBudget || status.code() == Code::kOutOfMemory;
+  return lacks_room && drop_spare() ? with_room(reserve) : status;
+}
+
 // Room in memory for so many bytes more: what is kept of released sessions goes first, then records leave.
 Status ChunkStore::make_room(int64_t bytes) {
   if (options_.cache) options_.cache->make_room(*residency_, bytes + Residency::staging_left(user_));
@@ -134,14 +142,11 @@ Status ChunkStore::make_room(int64_t bytes) {
 
 Status ChunkStore::reserve(int64_t first, int64_t n) {
   residency_->begin_step(user_);
-  const auto reserve = [&] { return with_room([&] { return reserve_text(first, n); }); };
-  const Status status = reserve();
-  const bool lacks_room = status.code() == Code::kBudget || status.code() == Code::kOutOfMemory;
-  return lacks_room && drop_spare_windows() ? reserve() : status;
+  return with_room_or_spare([&] { return reserve_text(first, n); });
 }
 
 Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
-  return with_room([&] { return reserve_entries(first, n); });
+  return with_room_or_spare([&] { return reserve_entries(first, n); });
 }
 
 Status ChunkStore::reserve_text(int64_t first, int64_t n) {
@@ -337,8 +342,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   fork->account_.hold_shared(fixed_bytes_);
   fork->fixed_bytes_ = fixed_bytes_;
   fork->n_evicted_ = n_evicted_;
-  fork->evicted_until_ = evicted_until_;
-  fork->windows_until_ = windows_until_;
+  fork->passed_ = passed_;
   fork->next_query_ = next_query_;
   fork->full_from_ = full_from_;
   fork->narrow_until_ = narrow_until_;
@@ -539,24 +543,10 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
     until = std::min(until, complete);
   }
   selection_.truncate(n_tokens, known);
-  evicted_until_ = std::min(evicted_until_, keep);
-  windows_until_ = std::min(windows_until_, keep);
+  passed_ = std::min(passed_, first_spare_query(n_tokens, geometry_.chunk));
   next_query_ = std::min(next_query_, n_tokens);
   full_from_ = std::min(full_from_, keep);
   narrow_until_ = std::min(narrow_until_, n_tokens / geometry_.chunk);
-}
-
-void ChunkStore::evict(int64_t begin, int64_t end) {
-  const int64_t first = std::max(ceil_div(begin, geometry_.chunk), evicted_until_);
-  const int64_t last = end / geometry_.chunk;
-  if (first >= last) return;
-  for (int64_t c = first; c < std::min(last, table_.n_chunks(RecordKind::kText)); ++c) {
-    if (table_.holds(RecordKind::kText, c) || table_.holds(RecordKind::kNarrow, c))
-      n_evicted_ += n_records(RecordKind::kText);
-  }
-  drop(RecordKind::kText, first, last);
-  drop(RecordKind::kNarrow, first, last);
-  evicted_until_ = last;
 }
 
 bool ChunkStore::can_write(RecordKind kind, int64_t chunk) const {

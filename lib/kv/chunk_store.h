@@ -57,6 +57,8 @@ struct ChunkStoreOptions {
   // Not of layers with a window.
   OldText old{};
   WindowLayers windowed{};
+  // Text keys that some query with index >= next_query may see, as Strategy::retained says; null: all.
+  std::function<std::vector<KeyRange>(int64_t next_query)> seen{};
   int n_query_heads = 0;
   ChunkSelection selection{};  // how heads choose: a representation of each complete chunk is kept for it
   // Tiers below device memory and before the file, the nearest first. A record's slot is in the first with room.
@@ -118,17 +120,14 @@ class ChunkStore {
   bool moves() const { return spills() && !pins_all_; }
 
   // Makes room for text keys [first, first + n) in all layers: in memory, or in a lower tier. `first` is where the text
-  // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed, but that what layers
-  // with a window keep beside it may be gone.
+  // ends now. No work on the records is queued. kBudget, kOutOfMemory, kIo: nothing was changed, but that what is kept
+  // beside what queries see (KeptKeys) may be gone.
   Status reserve(int64_t first, int64_t n);
   // The same for n more condensed entries.
   Status reserve_condensed(int64_t first, int64_t n);
   // Forgets the text keys from n_tokens on, and the condensed entries from n_entries on. Waits for records on their
   // way.
   void truncate(int64_t n_tokens, int64_t n_entries = 0);
-  // Drops the records whose text keys all lie in [begin, end), but those of layers with a window. Calls come with
-  // ascending ranges. Waits as truncate().
-  void evict(int64_t begin, int64_t end);
   // Whether no full record with a text key in [begin, end) was dropped; of layers with a window this says nothing, and
   // neither do the next two.
   bool holds(int64_t begin, int64_t end) const;
@@ -137,26 +136,36 @@ class ChunkStore {
   // Whether the text keys in [begin, end) are held as queries from next_query on read them, or as narrow records are
   // made from.
   bool holds_for(int64_t next_query, int64_t begin, int64_t end) const;
-  // The least index of a query to come is next_query, from here on. Full records of text that is old for it go, but for
-  // those of the last kSpareChunks chunks: so the text can be cut by as many tokens without being read again, and
-  // stores whose texts part there can share what is before. Waits as truncate().
-  static constexpr int64_t kSpareChunks = 4;
-  void drop_old_text(int64_t next_query);
 
-  // ---- layers with a window (store_windows.cc)
+  // ---- what no query to come sees (store_evict.cc)
   bool is_windowed(int layer) const { return table_.is_windowed(layer); }
   // Whether these layers have all text keys that queries from next_query on see; true where there are none.
   bool holds_windows(int64_t next_query) const;
-  // Whether drop_behind_windows() has anything to do for this query.
-  bool passed_windows(int64_t next_query) const;
-  // Of these layers, records go that no query from next_query on reads, but for those of the last kSpareChunks chunks,
-  // and those that are read where the text is cut to one of `places`, or by up to a chunk's tokens more; so stores that
-  // share what is before a place find it, too. reserve() drops all these where a budget has no room. Waits as
-  // truncate().
-  void drop_behind_windows(int64_t next_query, std::span<const int64_t> places);
+  // Whether the text can go on at next_query: all layers hold the keys that queries from there on see, in the type in
+  // which these read them.
+  bool can_go_on(int64_t next_query) const;
+  // So many chunks of tokens can be cut from the text without any of the others being read again, wherever room is
+  // enough: what queries to come see is kept as long as those before them would see it. Stores whose texts part there
+  // can share what is before.
+  static constexpr int64_t kSpareChunks = 4;
+  // The first of the queries for which records are kept where next_query is the least index of a query to come.
+  static int64_t first_spare_query(int64_t next_query, int64_t chunk);
   // Of the tokens before next_query, those from here on need not be named as places: what is read where the text is cut
   // to one of these, or a chunk before it, is spare.
   int64_t spare_places_from(int64_t next_query) const { return next_query - kSpareChunks / 2 * geometry_.chunk; }
+  // Of each kind of records, ascending disjoint ranges of keys; empty: nothing was passed since the last drop_unseen().
+  struct KeptKeys {
+    int64_t next_query = 0;
+    std::vector<KeyRange> text{}, windowed{};
+  };
+  // What stays where the least index of a query to come is next_query: what such queries see, what is spare, and what
+  // is read where the text is cut to one of `places`, or by up to a chunk's tokens more; so stores that share what is
+  // before a place find it, too.
+  KeptKeys kept_keys(int64_t next_query, std::span<const int64_t> places) const;
+  // Drops the records of chunks that have no kept key, and full records of text that is old for next_query, but for
+  // those of the last kSpareChunks chunks. Where a budget has no room, reserve() drops all that no query to come sees.
+  // Allocates nothing. Waits as truncate().
+  void drop_unseen(const KeptKeys& kept);
 
   // ---- steps
   // Chunks that are old for the last reserved token and have no narrow record yet, ascending: reserve() made room for
@@ -259,6 +268,7 @@ class ChunkStore {
   // one on, but for those that a snapshot has, which is let go. Returns their records by kTextKinds; null: there are
   // none. They are the first to leave memory from here on. Afterwards the store may be truncated at chunks, or go.
   using Kept = std::array<ChunkRecords*, kTextKinds.size()>;
+  static bool has_text(const Kept& kept);  // but for what layers with a window have
   std::vector<Kept> keep_prefix();
   // Bytes of memory beside records.
   int64_t bytes_beside() const;
@@ -340,11 +350,17 @@ class ChunkStore {
   Status let_spill();
   template <typename Do>
   Status with_room(const Do& reserve);
+  template <typename Do>
+  Status with_room_or_spare(const Do& reserve);
   Status reserve_text(int64_t first, int64_t n);
-  bool drop_spare_windows();
-  int64_t first_spare_window(int64_t next_query) const;
-  template <typename IsKept>
-  void drop_windows(int64_t end, const IsKept& is_kept);
+  void drop_old_text(int64_t next_query);
+  bool drop_spare();
+  bool drops() const { return options_.seen || options_.windowed.any(); }
+  // Whether the text that others can take over has gaps of what no query to come sees.
+  bool drops_text() const { return options_.seen && options_.selection.count == 0; }
+  std::vector<KeyRange> seen_text(int64_t next_query) const;
+  std::vector<KeyRange> seen_in_windows(int64_t next_query) const;
+  void drop_all_but(std::span<const RecordKind> kinds, std::span<const KeyRange> kept);
   Status reserve_entries(int64_t first, int64_t n);
   Status make_room(int64_t bytes);
   bool drop_kept_slots(int64_t bytes);
@@ -433,6 +449,7 @@ class ChunkStore {
   void drop_unmade();
   PrefixChain* chain_of(RecordKind kind);  // null: records of this kind are not shared so
   bool append_prefix(std::span<const int32_t> ids);
+  std::vector<KeyRange> seen_of_shared(int64_t query) const;
   int64_t known_prefix(std::span<const std::vector<int32_t>> ids);
   Result<int64_t> adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of);
   // Of snapshots.
@@ -479,9 +496,8 @@ class ChunkStore {
   bool sees_all_ = false;
   uint64_t seen_changes_ = 0;
   int64_t n_evicted_ = 0;
-  int64_t evicted_until_ = 0;       // everything droppable before this chunk was dropped
-  int64_t windows_until_ = 0;       // the same of layers with a window, but for places
-  int64_t next_query_ = 0;          // of drop_old_text()
+  int64_t passed_ = 0;              // the first spare query of the last drop_unseen() with ranges
+  int64_t next_query_ = 0;          // of drop_unseen()
   int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record

@@ -88,13 +88,22 @@ PrefixCache::Text& PrefixCache::take_out(Texts::iterator text, Out& out) {
   return out.texts.back();
 }
 
+// Whether another text can go on behind its chunks. Without memory to find out: no.
+bool PrefixCache::is_of_use(const Text& text) {
+  if (!ChunkStore::has_text(text.chunks.back())) return false;
+  try {
+    return text.store->can_go_on(std::ssize(text.chunks) * text.store->geometry().chunk);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // Of a text that was taken out: its last chunk goes, and those behind which no text can go on then.
 void PrefixCache::shorten(Text& text) {
-  const int64_t chunk = text.store->geometry().chunk;
   do {
     discount(text.chunks.back());
     text.chunks.pop_back();
-  } while (!text.chunks.empty() && !text.store->holds_windows(static_cast<int64_t>(text.chunks.size()) * chunk));
+  } while (!text.chunks.empty() && !is_of_use(text));
 }
 
 void PrefixCache::erase(Texts::iterator text, Out& out) {

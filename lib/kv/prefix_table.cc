@@ -67,17 +67,29 @@ bool PrefixChain::enter(int64_t n, ChunkRecords& chunk, const PrefixPages& pages
   return true;
 }
 
-bool PrefixChain::knows(std::span<const std::vector<int32_t>> following) const {
-  if (!table_) return false;
+// The text with these chunks behind it; null: no store has it.
+const Prefix* PrefixChain::find(std::span<const std::vector<int32_t>> following) const {
   const Prefix* prefix = last();
   PrefixHash hash = last_hash();
-  MutexLock lock(table_->mutex_);
   for (const auto& ids : following) {
     hash = table_->next_(hash, ids);
     prefix = table_->find(prefix, hash, ids);
-    if (!prefix) return false;
+    if (!prefix) return nullptr;
   }
+  return prefix;
+}
+
+bool PrefixChain::knows(std::span<const std::vector<int32_t>> following) const {
+  if (!table_) return false;
+  MutexLock lock(table_->mutex_);
+  const Prefix* const prefix = find(following);
   return prefix && prefix->chunk;
+}
+
+bool PrefixChain::knows_text(std::span<const std::vector<int32_t>> following) const {
+  if (!table_) return false;
+  MutexLock lock(table_->mutex_);
+  return find(following) != nullptr;
 }
 
 PrefixChain::Take PrefixChain::take(std::span<const int32_t> ids, size_t n_pages, Residency& residency,

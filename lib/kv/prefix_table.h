@@ -102,6 +102,8 @@ class PrefixChain {
   bool enter(int64_t n, ChunkRecords& chunk, const PrefixPages& pages);
   // Whether a store has entered the last one of chunks that follow, of these tokens one behind the other.
   bool knows(std::span<const std::vector<int32_t>> following) const;
+  // Whether a store has the text with these chunks behind it, whatever it holds of it.
+  bool knows_text(std::span<const std::vector<int32_t>> following) const;
   // The text has one chunk more, whose records `user` holds too from here on, if `accept` likes them. It is called
   // under the table's mutex. n_pages: so many are needed. An exception: nothing was changed.
   Take take(std::span<const int32_t> ids, size_t n_pages, Residency& residency, RecordUser& user,
@@ -126,6 +128,7 @@ class PrefixChain {
     bool holds;  // this store is one of prefix->holders
   };
 
+  const Prefix* find(std::span<const std::vector<int32_t>> following) const QUIRE_REQUIRES(table_->mutex_);
   const Prefix* last() const { return links_.empty() ? nullptr : links_.back().prefix; }
   const PrefixHash& last_hash() const { return links_.empty() ? root_ : links_.back().prefix->hash; }
 

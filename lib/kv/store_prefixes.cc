@@ -1,7 +1,8 @@
 // How a chunk store shares the chunks of its text with others: ChunkStore's part of prefixes.
 //
 // A text has a chain in the table for each kind of records that it has: its full records, of which old ones are missing
-// where these are narrow; its narrow ones; those of layers with a window, most of which are missing.
+// where these are narrow; its narrow ones; those of layers with a window, most of which are missing. Where the strategy
+// drops what no query to come sees, so are most of any kind. A text is taken over up to a place where it can go on.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -83,6 +84,8 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
     following.push_back(ids_of(c));
     if (following.back().empty()) return false;
   }
+  // Where most records are dropped, those of this chunk need not be there.
+  if (drops_text()) return prefixes_.knows_text(following);
   return prefixes_.knows(following) || narrow_prefixes_.knows(following);
 }
 
@@ -120,27 +123,49 @@ Result<std::vector<std::vector<int32_t>>> ChunkStore::prefix_ids(int64_t first, 
   return ids;
 }
 
-// To how many of the chunks that follow, with these ids, the text can be lengthened: records of all of them are known,
-// full ones of those that the next query reads at full width, and those of layers with a window that it reads there.
+// The keys that others must hold of a text which goes on at this query. Where chunks are selected, that is all: their
+// representations are shared by pages, which other chunks have parts of.
+std::vector<KeyRange> ChunkStore::seen_of_shared(int64_t query) const {
+  return drops_text() ? seen_text(query) : std::vector<KeyRange>{{0, kNoLimit}};
+}
+
+// To how many of the chunks that follow, with these ids, the text can be lengthened: records of all that the next query
+// sees there are known, in the type in which it reads them.
 int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
   struct Restore {
     PrefixChain& chain;
     const int64_t size = chain.size();
     ~Restore() { chain.cut(size); }
   } full{prefixes_}, narrow{narrow_prefixes_}, windowed{windowed_prefixes_};
+  // Of the first n chunks that follow, how many are known in no type, not in the full one, and not in windows.
+  struct Missing {
+    std::vector<int64_t> counts{0};
+    void add(bool known) { counts.push_back(counts.back() + (known ? 0 : 1)); }
+    bool none(int64_t begin, int64_t end) const {
+      return begin >= end || counts[static_cast<size_t>(begin)] == counts[static_cast<size_t>(end)];
+    }
+  } in_any, in_full, in_windows;
   const int64_t first = full.size;
-  int64_t best = 0, in_full = 0, in_windows = 0;  // chunks in a row up to here that are known so
+  int64_t best = 0;
   for (size_t n = 0; n < ids.size(); ++n) {
-    const bool is_full = prefixes_.knows(ids.subspan(n, 1));
-    if (!is_full && !narrow_prefixes_.knows(ids.subspan(n, 1))) break;
-    in_full = is_full ? in_full + 1 : 0;
-    in_windows = windowed_prefixes_.knows(ids.subspan(n, 1)) ? in_windows + 1 : 0;
-    const int64_t end = first + static_cast<int64_t>(n) + 1, query = end * geometry_.chunk;
-    const int64_t old = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
-    const bool reads_windows =
-        !options_.windowed.any() ||
-        end - std::max(first, options_.windowed.first_seen(query) / geometry_.chunk) <= in_windows;
-    if (end - std::max(first, old) <= in_full && reads_windows) best = end - first;
+    const auto next = ids.subspan(n, 1);
+    const bool is_full = prefixes_.knows(next), is_any = is_full || narrow_prefixes_.knows(next);
+    if (!is_any && !(drops_text() && prefixes_.knows_text(next))) break;
+    in_any.add(is_any);
+    in_full.add(is_full);
+    in_windows.add(windowed_prefixes_.knows(next));
+    // Chunks from here on are counted behind the first one that follows.
+    const int64_t end = static_cast<int64_t>(n) + 1, query = (first + end) * geometry_.chunk;
+    const auto behind_first = [&](int64_t key) { return std::max<int64_t>(0, key / geometry_.chunk - first); };
+    const int64_t old = behind_first(options_.old.before(query, geometry_.chunk));
+    const bool goes_on = std::ranges::all_of(seen_of_shared(query), [&](const KeyRange& range) {
+      const int64_t seen = behind_first(range.begin);
+      const int64_t seen_end = range.end >= query ? end : behind_first(range.end + geometry_.chunk - 1);
+      return in_any.none(seen, seen_end) && in_full.none(std::max(seen, old), seen_end);
+    });
+    const bool in_window =
+        !options_.windowed.any() || in_windows.none(behind_first(options_.windowed.first_seen(query)), end);
+    if (goes_on && in_window) best = end;
     if (!append_prefix(ids[n])) break;
   }
   return best;
@@ -149,7 +174,7 @@ int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
 Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
   const int64_t first = n_prefixes();
   QUIRE_ASSIGN(auto ids, prefix_ids(first, end, ids_of));
-  const bool in_parts = options_.old.narrows() || options_.windowed.any();
+  const bool in_parts = options_.old.narrows() || options_.windowed.any() || drops_text();
   const auto n_asked = static_cast<int64_t>(ids.size());
   // All chunks that are known, as far as the next query can go on from there, or none. Of old ones narrow records are
   // taken if there are any.
@@ -157,10 +182,18 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
   const int64_t query = (first + static_cast<int64_t>(ids.size())) * geometry_.chunk;
   const int64_t full_from = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
   const int64_t windowed_from = options_.windowed.first_seen(query) / geometry_.chunk;
+  const std::vector<KeyRange> seen = seen_of_shared(query);
+  const auto is_seen = [&](int64_t chunk) {
+    return std::ranges::any_of(seen, [&](const KeyRange& range) {
+      return range.begin < (chunk + 1) * geometry_.chunk && range.end > chunk * geometry_.chunk;
+    });
+  };
   QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, true, [&](int64_t chunk) {
                  std::vector<RecordKind> kinds;
-                 if (chunk < full_from && options_.old.narrows()) kinds.push_back(RecordKind::kNarrow);
-                 kinds.push_back(RecordKind::kText);
+                 if (is_seen(chunk)) {
+                   if (chunk < full_from && options_.old.narrows()) kinds.push_back(RecordKind::kNarrow);
+                   kinds.push_back(RecordKind::kText);
+                 }
                  if (chunk >= windowed_from && options_.windowed.any()) kinds.push_back(RecordKind::kWindow);
                  return kinds;
                }));
@@ -229,15 +262,17 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(RecordKind kind, std::span<con
 }
 
 // The text has one chunk more, of which the store holds what others have of these kinds. all: what they have of each,
-// if it is anything of text; else one of text, the first that they have, and one of layers with a window if that is
-// among the kinds.
+// if it is anything of text; else one of text, the first that they have, and one of layers with a window, where such
+// kinds are among these.
 Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const RecordKind> kinds, bool all,
                                                  std::span<const int32_t> ids, int64_t begin, bool copies,
                                                  PrefixPages* pages) {
   const int64_t chunk = n_prefixes();
-  PrefixChain::Take taken = PrefixChain::Take::kUnknown;
+  const auto is_of_text = [](RecordKind kind) { return kind != RecordKind::kWindow; };
+  const bool has_text = std::ranges::any_of(kinds, is_of_text);
+  PrefixChain::Take taken = has_text ? PrefixChain::Take::kUnknown : PrefixChain::Take::kTaken;
   for (const RecordKind kind : kinds) {
-    if (kind == RecordKind::kWindow || (taken == PrefixChain::Take::kTaken && !all)) continue;
+    if (!is_of_text(kind) || (taken == PrefixChain::Take::kTaken && !all)) continue;
     PrefixPages own;
     QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, copies, &own));
     if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
@@ -298,11 +333,13 @@ void ChunkStore::note_hits(int64_t first_chunk, int64_t n_chunks) {
   if (!options_.cache || n_chunks == 0) return;
   std::vector<ChunkRecords*> records;
   for (int64_t chunk = first_chunk; chunk < first_chunk + n_chunks; ++chunk) {
-    records.push_back(
-        &table_.chunk(table_.holds(RecordKind::kText, chunk) ? RecordKind::kText : RecordKind::kNarrow, chunk));
+    const RecordKind kind = table_.holds(RecordKind::kText, chunk) ? RecordKind::kText : RecordKind::kNarrow;
+    records.push_back(table_.holds(kind, chunk) ? &table_.chunk(kind, chunk) : nullptr);
   }
   options_.cache->hit(first_chunk, records, geometry_.chunk);
 }
+
+bool ChunkStore::has_text(const Kept& kept) { return kept[0] || kept[1]; }
 
 std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
   std::vector<Kept> kept;
@@ -312,9 +349,17 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
       if (!chain_of(kTextKinds[i])->holds(chunk) || in_snapshot(table_.chunk(kTextKinds[i], chunk))) continue;
       records[i] = &table_.chunk(kTextKinds[i], chunk);
     }
-    if (!records[0] && !records[1]) break;
+    if (!has_text(records) && !drops_text()) break;
     kept.push_back(records);
   }
+  const auto goes_on = [&](int64_t n) {
+    return std::ranges::all_of(seen_of_shared(n * geometry_.chunk), [&](const KeyRange& range) {
+      const int64_t begin = range.begin / geometry_.chunk,
+                    end = std::min(n, ceil_div(std::min(range.end, n * geometry_.chunk), geometry_.chunk));
+      return begin >= end || std::all_of(kept.begin() + begin, kept.begin() + end, has_text);
+    });
+  };
+  while (!kept.empty() && !(has_text(kept.back()) && goes_on(std::ssize(kept)))) kept.pop_back();
   drop_moves(kNoLimit);
   const auto n = static_cast<int64_t>(kept.size());
   truncate(n * geometry_.chunk);

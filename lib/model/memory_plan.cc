@@ -90,20 +90,20 @@ int64_t condensed_chunks(const Strategy& strategy, int64_t n) {
 struct Chunks {
   int64_t full = 0;  // condensed ones included
   int64_t narrow = 0;
-  int64_t all = 0;            // full, narrow or both
-  int64_t windowed = 0;       // of layers with a window
-  int64_t windowed_read = 0;  // of these, those that queries read
+  int64_t all = 0;       // full, narrow or both
+  int64_t windowed = 0;  // of layers with a window
 };
 
-// Chunks held when the block of tokens [first, end) has been stored.
-Chunks chunks_after(const KvShape& shape, const MemoryRequest& request, int64_t first, int64_t end) {
+// Chunks that are held when the block of tokens [first, end) has been stored, where those that queries before `query`
+// alone see were dropped.
+Chunks chunks_for(const KvShape& shape, const MemoryRequest& request, int64_t first, int64_t end, int64_t query) {
   const Strategy& strategy = shape.strategy;
   const int64_t chunk = strategy.kv_chunk();
   const int64_t full_from = request.old_text.before(first, chunk) / chunk - ChunkStore::kSpareChunks;
   const int64_t narrow_until = request.old_text.before(end - 1, chunk) / chunk;
   Chunks chunks;
   int64_t counted = 0;
-  for (const KeyRange& range : strategy.retained(first)) {
+  for (const KeyRange& range : strategy.retained(query)) {
     const int64_t first_chunk = std::max(counted, range.begin / chunk);
     const int64_t end_chunk = ceil_div(std::min(range.end, end), chunk);
     chunks.full += std::max<int64_t>(0, end_chunk - std::max(first_chunk, full_from));
@@ -114,19 +114,28 @@ Chunks chunks_after(const KvShape& shape, const MemoryRequest& request, int64_t 
   chunks.full += condensed_chunks(strategy, end);
   chunks.all += condensed_chunks(strategy, end);
   if (shape.windowed.any()) {
-    const int64_t all = ceil_div(end, chunk), seen = shape.windowed.first_seen(first) / chunk;
-    const int64_t spare = std::min(all, all - seen + ChunkStore::kSpareChunks);
-    chunks.windowed = shape.windowed.keeps_all ? std::max(chunks.all, spare) : spare;
-    chunks.windowed_read = shape.windowed.keeps_all ? chunks.windowed : all - seen;
+    chunks.windowed = ceil_div(end, chunk) - shape.windowed.first_seen(query) / chunk;
+    if (shape.windowed.keeps_all) chunks.windowed = std::max(chunks.windowed, chunks.all);
   }
   return chunks;
+}
+
+// What is held in a block: in all, and without what is dropped where room is lacking.
+struct HeldChunks {
+  Chunks all;
+  Chunks seen;
+};
+
+HeldChunks chunks_after(const KvShape& shape, const MemoryRequest& request, int64_t first, int64_t end) {
+  const int64_t first_spare = ChunkStore::first_spare_query(first, shape.strategy.kv_chunk());
+  return {chunks_for(shape, request, first, end, first_spare), chunks_for(shape, request, first, end, first)};
 }
 
 // Those of the block, of all in which the text is read, whose chunks weigh most. It need not be the last one: where
 // text is dropped, or becomes narrow, a block takes more whose tokens are in more chunks, or at a group's end, and a
 // window is held whole when it is condensed. All that comes round again within the last kMostBlocks.
 template <typename Weight>
-Chunks most_chunks(const KvShape& shape, const MemoryRequest& request, const Weight& weight) {
+HeldChunks most_chunks(const KvShape& shape, const MemoryRequest& request, const Weight& weight) {
   const Strategy& strategy = shape.strategy;
   constexpr int64_t kMostBlocks = 16384;
   const int64_t n = request.n_tokens, block = request.prefill_block;
@@ -137,10 +146,10 @@ Chunks most_chunks(const KvShape& shape, const MemoryRequest& request, const Wei
     const int64_t window = strategy.window_end(0);
     first = first > window ? strategy.window_end(first - window) : 0;
   }
-  Chunks most;
+  HeldChunks most;
   while (first < n) {
     const int64_t end = std::min({n, first + block, strategy.window_end(first)});
-    const Chunks chunks = chunks_after(shape, request, first, end);
+    const HeldChunks chunks = chunks_after(shape, request, first, end);
     if (weight(chunks) > weight(most)) most = chunks;
     first = end;
   }
@@ -176,19 +185,25 @@ Status too_much(int64_t needed, const char* where, const MemoryRequest& request,
 
 // Below the host's memory, where that is the first tier, each record has its place as soon as it is made, whether it
 // ever leaves memory or not: in the file, else in compressed memory, where it counts in full until it was compressed.
-Status count_places(const Records& records, const MemoryRequest& request, bool none_leaves, MemoryPlan& plan) {
+// seen: those for which there must be room.
+Status count_places(const Records& held, const Records& seen, const MemoryRequest& request, bool none_leaves,
+                    MemoryPlan& plan) {
   if (request.spill) {
     const int64_t budget = request.spill_budget_bytes;
-    if (budget > 0 && records.bytes() > budget) return too_much(records.bytes(), "the file", request, budget);
-    plan.spill_bytes = FileTier::most_bytes(records.full_bytes, records.full) +
-                       (records.narrow > 0 ? FileTier::most_bytes(records.narrow_bytes, records.narrow) : 0);
+    // What is spare leaves slots to records of its own type alone.
+    const int64_t least = held.narrow > 0 ? held.bytes() : seen.bytes();
+    if (budget > 0 && least > budget) return too_much(least, "the file", request, budget);
+    plan.spill_bytes = FileTier::most_bytes(held.full_bytes, held.full) +
+                       (held.narrow > 0 ? FileTier::most_bytes(held.narrow_bytes, held.narrow) : 0);
     if (budget > 0) plan.spill_bytes = std::min(plan.spill_bytes, budget);
     return {};
   }
   if (request.compressed_budget_bytes == 0 || !none_leaves) return {};
-  plan.compressed_bytes = most_compressed(records);
-  if (plan.compressed_bytes <= request.compressed_budget_bytes) return {};
-  return too_much(plan.compressed_bytes, "compressed memory", request, request.compressed_budget_bytes);
+  const int64_t least = most_compressed(seen);
+  if (least > request.compressed_budget_bytes)
+    return too_much(least, "compressed memory", request, request.compressed_budget_bytes);
+  plan.compressed_bytes = std::min(most_compressed(held), request.compressed_budget_bytes);
+  return {};
 }
 
 Status count_kv(const Backend& backend, const MemoryRequest& request, const ModelConfig& config,
@@ -203,7 +218,8 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     return Records{shape.n_layers * c.full + shape.windowed.n() * c.windowed, shape.n_layers * c.narrow, record, narrow,
                    static_cast<int64_t>(element_bytes(geometry.type))};
   };
-  const Chunks chunks = most_chunks(shape, request, [&](const Chunks& c) { return records_of(c).bytes(); });
+  const auto bytes_of_all = [&](const HeldChunks& c) { return records_of(c.all).bytes(); };
+  const auto bytes_of_seen = [&](const HeldChunks& c) { return records_of(c.seen).bytes(); };
   plan.kv_bytes_per_token =
       (shape.n_layers * (narrow > 0 ? narrow : record) + (shape.windowed.keeps_all ? shape.windowed.n() * record : 0)) /
       geometry.chunk;
@@ -217,7 +233,8 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     const int64_t represented = ceil_div(request.n_tokens, selection.chunk);
     plan.representation_bytes = shape.n_layers * (ceil_div(represented, Representations::kPageChunks) * page + queries);
   }
-  const Records held = records_of(chunks);
+  const Records held = records_of(most_chunks(shape, request, bytes_of_all).all);
+  const Records seen = records_of(most_chunks(shape, request, bytes_of_seen).seen);  // for which there must be room
   const int64_t records = held.bytes();
   const int64_t all = records + plan.representation_bytes;
   plan.kv_bytes = all;
@@ -239,7 +256,7 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   const int64_t staging = spills ? std::max(record, narrow) : 0;
   const int64_t budget = first_budget(backend, request, plan);
   const bool fits = budget == 0 || all + staging <= budget;
-  if (!on_device) QUIRE_TRY(count_places(held, request, fits, plan));
+  if (!on_device) QUIRE_TRY(count_places(held, seen, request, fits, plan));
   if (fits) {
     if (!on_device) {
       plan.kv_bytes = all + staging;
@@ -255,16 +272,11 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   }
   const int64_t block = std::min(request.prefill_block, strategy.window_end(0));
   // The block that needs most of them at once may come before the one after which most is held.
-  const int64_t most_full = most_chunks(shape, request, [](const Chunks& c) { return c.full; }).full;
+  const int64_t most_full = most_chunks(shape, request, [](const HeldChunks& c) { return c.seen.full; }).seen.full;
   const int64_t in_step =
       std::min(most_full, ceil_div(block, geometry.chunk) + 1 + condensed_chunks(strategy, request.n_tokens)) * record +
-      std::min<int64_t>(chunks.narrow, 1) * narrow;
-  const auto unspared = [&](Chunks c) {  // without what is dropped where room is lacking
-    c.windowed = c.windowed_read;
-    return records_of(c).bytes();
-  };
-  const int64_t least =
-      plan.representation_bytes + (spills ? in_step + staging : unspared(most_chunks(shape, request, unspared)));
+      std::min<int64_t>(seen.narrow, 1) * narrow;
+  const int64_t least = plan.representation_bytes + (spills ? in_step + staging : seen.bytes());
   if (least > budget) {
     return Status(Code::kBudget, "the KV cache needs " + std::to_string(least) + " bytes of " +
                                      (on_device ? "device " : "") + "memory for " + std::to_string(request.n_tokens) +
@@ -277,8 +289,8 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
     plan.host_bytes = request.kv_budget_bytes == 0 ? records : std::min(request.kv_budget_bytes, records);
     lower -= plan.host_bytes;
     const int64_t both = budget - plan.representation_bytes - staging + plan.host_bytes;
-    if (!below_host && records > both) {
-      return Status(Code::kBudget, "the KV cache needs " + std::to_string(records) + " bytes for " +
+    if (!below_host && seen.bytes() > both) {
+      return Status(Code::kBudget, "the KV cache needs " + std::to_string(seen.bytes()) + " bytes for " +
                                        std::to_string(request.n_tokens) + " tokens; the budgets leave " +
                                        std::to_string(both) + " of device and host memory");
     }
@@ -312,7 +324,8 @@ int64_t scratch_bytes(const MemoryRequest& request, const ModelConfig& config, c
   if (plan.in_windows) floats += n * config.n_query_heads * (config.head_dim + 2);
   // What the strategy has dropped is not looked at.
   const KvShape shape(strategy, config, request);
-  const int64_t held = most_chunks(shape, request, [](const Chunks& c) { return c.all; }).all * geometry.chunk;
+  const int64_t held =
+      most_chunks(shape, request, [](const HeldChunks& c) { return c.seen.all; }).seen.all * geometry.chunk;
   const int64_t keys = selected > 0 ? request.n_tokens : std::min(request.n_tokens, held);
   const auto workspace = [&](int64_t queries) {
     return backend.attention_workspace_bytes(geometry, config.n_query_heads, queries, keys,

@@ -30,6 +30,12 @@ constexpr KvKind kAllKvKinds[] = {KvKind::kText, KvKind::kCondensed, KvKind::kNa
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
+// Keys or tokens [begin, end).
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 // Where the key at `offset` of its chunk is stored: rotated at this position. stored_div 0: not rotated.
 constexpr int64_t stored_position(int64_t offset, int64_t stored_div) {
   return stored_div == 0 ? 0 : offset / stored_div;

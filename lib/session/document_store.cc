@@ -113,7 +113,8 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
     QUIRE_TRY(part->truncate(static_cast<int64_t>(text.tokens.size())));
     QUIRE_TRY(part->storable_text(&text));
   }
-  if (text.n_computed == 0) {
+  // Whoever found less would read most of the text again.
+  if (text.n_computed < std::max<int64_t>(1, part ? std::ssize(text.tokens) / 2 : 0)) {
     if (!part) return Status(Code::kEmpty, "the session has read nothing that can be put into a store");
     return Status(Code::kUnsupported, session.strategy() +
                                           " cannot go back to the text before its generated tokens: put the session "

@@ -222,7 +222,7 @@ Result<std::vector<TierRate>> measure_tiers(const Model& model, const SessionOpt
 // Text keys and entries that are held behind so many tokens, but in layers with a window.
 int64_t held_keys(const Strategy& strategy, int64_t n_tokens) {
   int64_t n = strategy.condensed_entries(n_tokens);
-  for (const KeyRange& range : strategy.retained(n_tokens)) {
+  for (const KeyRange& range : strategy.retained(ChunkStore::first_spare_query(n_tokens, strategy.kv_chunk()))) {
     n += std::max<int64_t>(0, std::min(range.end, n_tokens) - range.begin);
   }
   return n;

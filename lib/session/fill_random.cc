@@ -158,13 +158,7 @@ Status fill_keys(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n
     if (cancel.cancelled()) return Status(Code::kCancelled, "filling was cancelled");
     const int64_t n = std::min(chunk, n_keys - first);
     QUIRE_TRY(fill_chunk(kv, filler, KvKind::kText, n_layers, first, n));
-    int64_t end = 0;
-    for (const KeyRange& range : strategy.retained(first + n)) {
-      kv.evict(end, range.begin);
-      end = range.end;
-    }
-    kv.drop_old_text(first + n);
-    kv.drop_behind_windows(first + n, {});
+    kv.drop_unseen(kv.kept_keys(first + n, {}));
   }
   const int64_t n_entries = strategy.condensed_entries(n_keys);
   for (int64_t first = 0; first < n_entries; first += chunk) {

@@ -58,7 +58,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
                                                std::shared_ptr<const BlockSource> snapshot) {
   if (model->runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_ASSIGN(AdapterList adapters, list_adapters(*model, options));
-  QUIRE_ASSIGN(auto strategy, choose_strategy(*model, options));
+  QUIRE_ASSIGN(const std::shared_ptr<const Strategy> strategy, choose_strategy(*model, options));
   const LlamaModel& llama = *model->llama;
   Runtime& runtime = *model->runtime;
   Backend& backend = llama.backend();
@@ -79,6 +79,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   store.stored_div = strategy->stored_div();
   store.old = options.old_text;
   store.windowed = window_layers(llama.config(), *strategy, options.keep_behind_windows);
+  if (strategy->drops_text()) store.seen = [strategy](int64_t next_query) { return strategy->retained(next_query); };
   store.n_query_heads = llama.config().n_query_heads;
   store.selection = strategy->selection();
   store.snapshot = std::move(snapshot);
@@ -92,7 +93,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
                                            llama.config().n_layers, store));
   auto contents = std::make_unique<SessionContents>(*strategy, llama.config(), std::move(ropes), std::move(kv));
   return std::shared_ptr<Session>(
-      new Session(std::move(model), std::move(options), std::move(strategy), std::move(adapters), std::move(contents)));
+      new Session(std::move(model), std::move(options), strategy, std::move(adapters), std::move(contents)));
 }
 
 Status Session::announce() {

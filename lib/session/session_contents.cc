@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// Where the text may be cut far from its end, so that layers with a window keep what is read there.
+// Where the text may be cut far from its end, so that what is read there is kept.
 constexpr size_t kMostPlaces = 4;
 
 }  // namespace
@@ -23,18 +23,8 @@ int64_t SessionContents::boundary(int64_t n_tokens) const {
   const int64_t most = std::max<int64_t>(0, std::min(text.n_computed(), n_tokens - 1));
   const int64_t chunk = kv_->geometry().chunk;
   int64_t boundary = kv_->exact_boundary(most);
-  for (; boundary > 0; boundary = kv_->exact_boundary((boundary - 1) / chunk * chunk)) {
-    if (!kv_->holds_windows(boundary)) continue;
-    const auto retained = strategy_.retained(boundary);
-    const auto all = [&](const auto& holds) {
-      return std::ranges::all_of(
-          retained, [&](const KeyRange& range) { return holds(range.begin, std::min(range.end, boundary)); });
-    };
-    if (all([&](int64_t begin, int64_t end) { return kv_->holds_for(boundary, begin, end); })) return boundary;
-    if (!all([&](int64_t begin, int64_t end) { return kv_->holds_any(begin, end); })) return 0;
-    // Full records were dropped, of which a query at the beginning of an earlier chunk may need none.
-  }
-  return 0;
+  while (boundary > 0 && !kv_->can_go_on(boundary)) boundary = kv_->exact_boundary((boundary - 1) / chunk * chunk);
+  return boundary;
 }
 
 Result<std::unique_ptr<SessionContents>> SessionContents::fork(const ModelConfig& config) {
@@ -142,17 +132,10 @@ std::vector<int32_t> SessionContents::chunk_ids(int64_t chunk) const {
   return ids;
 }
 
-void SessionContents::evict(std::span<const KeyRange> retained, int64_t next_query) {
-  int64_t end = 0;
-  for (const KeyRange& range : retained) {
-    kv_->evict(end, range.begin);
-    end = range.end;
-  }
-  kv_->drop_old_text(next_query);
-  if (!kv_->passed_windows(next_query)) return;
+ChunkStore::KeptKeys SessionContents::kept_keys(int64_t next_query) const {
   std::array<int64_t, kMostPlaces> places;
   const size_t n = text.last_places(kv_->spare_places_from(next_query), kv_->geometry().chunk, places);
-  kv_->drop_behind_windows(next_query, std::span(places).first(n));
+  return kv_->kept_keys(next_query, std::span(places).first(n));
 }
 
 }  // namespace quire

@@ -82,9 +82,8 @@ class SessionContents {
   // The tokens of a chunk, as the table of prefixes knows them; none: some stand at positions of their own, or are not
   // exact.
   std::vector<int32_t> chunk_ids(int64_t chunk) const;
-  // Drops the keys outside these ranges, which are Strategy::retained(next_query), full records that are old then, and
-  // what lies behind the windows of layers that have some: but for a few places where the text may be cut.
-  void evict(std::span<const KeyRange> retained, int64_t next_query);
+  // What ChunkStore::drop_unseen() is to leave: also what is read at a few places where the text may be cut.
+  ChunkStore::KeptKeys kept_keys(int64_t next_query) const;
 
  private:
   // The chunks of `next` behind n_kept tokens that can be taken over from the first n_old tokens of this text.

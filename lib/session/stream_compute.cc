@@ -120,11 +120,10 @@ int64_t GenerationStream::next_query(const Block& block, int64_t n_computed) {
 Status GenerationStream::next_block(Block& block) {
   SessionContents& contents = block.contents();
   const TextState& text = contents.text;
-  const Strategy& strategy = contents.strategy();
   if (options_.max_undelivered > 1 || options_.draft_tokens > 0) {  // what was kept for tokens that are delivered now
     contents.kept.confirm(block.n_confirmed);
     const int64_t next = next_query(block, text.n_computed());
-    contents.evict(strategy.retained(next), next);
+    contents.kv().drop_unseen(contents.kept_keys(next));
   }
   if (text.n_uncomputed() == 0 || ending_ || cancel_.cancelled()) return {};
   if (expired() || text.n_computed() >= limit_) {
@@ -299,7 +298,7 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
   SessionContents& contents = block.contents();
   const int64_t n_computed = block.first + n;
   const int64_t next = next_query(block, n_computed);
-  const auto retained = contents.strategy().retained(next);
+  const ChunkStore::KeptKeys kept_keys = contents.kept_keys(next);
   if (block.n_ranked == 0) {
     const auto last = block.logits_after(n - 1, static_cast<size_t>(session_->model().llama->config().vocab_size));
     block.results.last.on_host.assign(last.begin(), last.end());
@@ -316,7 +315,7 @@ void GenerationStream::commit(Block& block, int64_t n, Clock::time_point begin) 
     assert(contents.kv().exact_boundary(n_computed) == n_computed);  // see add_draft
     contents.undo_block();
   }
-  contents.evict(retained, next);
+  contents.kv().drop_unseen(kept_keys);
   contents.kv().computed(n_computed, contents.strategy().condensed_entries(n_computed));
   contents.offer_chunks(std::min(n_computed, block.n_confirmed), false);
   block.cost.n_drafted = block.n_drafted();

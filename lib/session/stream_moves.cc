@@ -43,12 +43,12 @@ Result<bool> GenerationStream::make_moves(Block& block, int64_t* stop) {
   }
   Status status;
   for (int n = 0; n < kMovesOfStep && is_next(kv.next_move()) && !cancel_.cancelled(); ++n) {
-    const auto retained = contents.strategy().retained(text.n_computed() + chunk);
+    const ChunkStore::KeptKeys kept_keys = contents.kept_keys(text.n_computed() + chunk);
     status = kv.make_move(ropes);
     if (!status.ok()) break;
     block.cost.n_moved += text.moved(chunk);
     contents.kept.cut(text.n_tokens(), text.n_computed());
-    contents.evict(retained, text.n_computed());
+    kv.drop_unseen(kept_keys);
   }
   if (status.code() == Code::kBudget) {  // what is computed needs less memory
     kv.drop_moves(kNoLimit);

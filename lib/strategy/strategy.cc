@@ -277,6 +277,12 @@ Result<std::unique_ptr<Strategy>> make_chosen(const Parts& parts, RopeScaling sc
 
 }  // namespace
 
+bool Strategy::drops_text() const {
+  constexpr int64_t kFar = int64_t{1} << 40;  // behind all that a strategy keeps of a text's beginning
+  const std::vector<KeyRange> ranges = retained(kFar);
+  return ranges.size() != 1 || ranges.front().begin > 0;
+}
+
 std::vector<KeyRange> sinks_and_window(int64_t sinks, int64_t window) {
   if (window <= sinks) return {{0, kNoLimit}};
   if (sinks == 0) return {{window, kNoLimit}};

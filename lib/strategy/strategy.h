@@ -89,11 +89,6 @@ struct StrategyContext {
   int turning_dim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
 
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -113,6 +108,8 @@ class Strategy {
   // Text keys that some query with index >= next_query may still see, as ascending disjoint ranges. The last range ends
   // at kNoLimit. Everything else may be dropped for good. Those of window_layers() are not among them.
   virtual std::vector<KeyRange> retained(int64_t next_query) const = 0;
+  // Whether these ever are less than all.
+  bool drops_text() const;
 
   // ---- text that is condensed into entries (Activation Beacon)
   bool condenses() const { return condenses_; }

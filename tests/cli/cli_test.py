@@ -427,8 +427,8 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(found["kv_bytes_per_token"], 2 * layer)
         near, far = (row["decode"]["bytes_per_token"] for row in found["rows"])
         self.assertEqual(far - near, 2 * layer * (1001 - 11) + 2 * layer * (40 - 11))
-        # Of each of two layers 63 chunks, and 3 with a window and 4 before it.
-        self.assertEqual(found["rows"][1]["kv_bytes"], 16 * 2 * layer * (63 + 3 + 4))
+        # Of each of two layers 63 chunks, and with a window those from token 889 on, which is seen from 928 on.
+        self.assertEqual(found["rows"][1]["kv_bytes"], 16 * 2 * layer * (63 + 8))
         keeping = self.run_json(*bench, "--keep-behind-windows")
         self.assertEqual(keeping["kv_bytes_per_token"], 4 * layer)
         self.assertEqual([row["kv_bytes"] for row in keeping["rows"]], [16 * 4 * layer, 16 * 4 * layer * 63])

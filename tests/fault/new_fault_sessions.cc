@@ -109,7 +109,7 @@ TEST_P(NewFault, DroppingWhatLiesBehindWindows) {
   first.strategy = "full(kv_chunk=16)";
   first.flags = 0;
   ASSERT_TRUE(first.open(model.c_str()));
-  const std::vector<int32_t> ids(220, 5);
+  const std::vector<int32_t> ids(211, 5);  // and what is generated ends in the same chunk
   const auto fed = [&](Application* second) {
     second->flags = 0;
     feed_unshared(first.model, first.strategy, 24, ids, &second->session);
@@ -146,7 +146,8 @@ TEST_P(NewFault, DroppingWhatLiesBehindWindows) {
     }
     ASSERT_EQ(result.status, QUIRE_OK) << "allocation " << n << ": " << result.call;
     ASSERT_EQ(std::memcmp(result.tokens, expected.tokens, sizeof result.tokens), 0) << "allocation " << n;
-    ASSERT_EQ(result.kv_bytes, expected.kv_bytes) << "allocation " << n;
+    // Without memory for a block, what is kept beside what is seen goes.
+    ASSERT_LE(result.kv_bytes, expected.kv_bytes) << "allocation " << n;
   }
   EXPECT_GT(n_resumed, 0);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/gpu/device_store.h"
+#include "tests/unit/kv/evict.h"
 #include "tests/unit/kv/held_tier.h"
 
 namespace quire::test {
@@ -198,7 +199,7 @@ TEST_F(WriteBehind, WhatIsDroppedIsWaitedFor) {
     tier_->pause(nullptr, nullptr);
     expect_waits(pause, [&] {
       if (how == How::kTruncate) store->truncate(0);
-      if (how == How::kEvict) store->evict(0, 16);
+      if (how == How::kEvict) evict(*store, 0, 16);
       if (how == How::kClose) store.reset();
     });
     TierStats host;

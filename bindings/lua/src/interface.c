@@ -1666,9 +1666,9 @@ static int call_session_reset(lua_State* L) {
  * ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
  * as if they had never been fed. Read tokens that are kept may have to be processed again by the
  * next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
- * where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
- * or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
- * one chunk); in a model with windows of some layers, those behind the last place that was kept.
+ * where keys were dropped that the kept text needs those behind the last place that was kept (see
+ * "Dropped keys"), or, with a kv_old_type, after cutting more than four chunks, all of them (with
+ * QUIRE_OLD_AT_ONCE then up to one chunk).
  * Errors:
  * INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
  */

@@ -129,8 +129,7 @@ const constants = Object.freeze({
    * by quire_event.reused or by the time it takes, whether another one has read the same text, and
    * for snapshots whose makers are not trusted. */
   SESSION_NO_PREFIX_REUSE: 1,
-  /** Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
-   * layers". */
+  /** Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys". */
   SESSION_KEEP_BEHIND_WINDOWS: 2,
   /** old_after: no distance: all chunks before the token's own */
   OLD_AT_ONCE: -1,

@@ -276,7 +276,7 @@ TEST_F(AsynchronousStore, WhatIsOnItsWayCanBeForgotten) {
     pause.wait_for_arrival();
     std::thread later([&] { pause.release(); });
     if (evicts) {
-      store->evict(16, 32);
+      evict(*store, 16, 32);
     } else {
       store->truncate(64);
     }

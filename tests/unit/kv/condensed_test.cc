@@ -69,7 +69,7 @@ TEST_F(MemoryStream, IsCutApartFromTheText) {
   EXPECT_EQ(store->condensed_chunks(), 1);
   store->truncate(33, 500);
   EXPECT_EQ(store->condensed_chunks(), 1);
-  store->evict(0, 32);
+  evict(*store, 0, 32);
   EXPECT_EQ(held(*store, kText), 1);
   EXPECT_EQ(held(*store, kCondensed), 1);
   EXPECT_EQ(store->stats().n_evicted, 2 * kLayers);
@@ -90,7 +90,7 @@ TEST_F(MemoryStream, SharesTheBudget) {
   EXPECT_EQ(store->condensed_chunks(), 1);
   EXPECT_EQ(store->stats().n_records, 4 * kLayers);
   EXPECT_EQ(store->reserve(48, 1).code(), Code::kBudget);
-  store->evict(0, 16);
+  evict(*store, 0, 16);
   EXPECT_TRUE(store->reserve_condensed(16, 16).ok());
   EXPECT_EQ(store->stats().bytes, 4 * kLayers * record());
   EXPECT_EQ(store->stats().bytes_peak, 4 * kLayers * record());

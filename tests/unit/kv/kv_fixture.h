@@ -12,6 +12,7 @@
 
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/kv/chunk_store.h"
+#include "tests/unit/kv/evict.h"
 
 namespace quire::test {
 

@@ -125,7 +125,7 @@ TEST_F(PinnedStore, KnowsWhatIsOutOfWhatItHolds) {
   fork->release(*queue_);
   EXPECT_FALSE(pins(*store));
   store->release(*queue_);
-  store->evict(0, 32);  // what is out
+  evict(*store, 0, 32);  // what is out
   EXPECT_TRUE(pins(*store));
   EXPECT_EQ(n_seen(*store), 2 * kLayers);
   store->release(*queue_);

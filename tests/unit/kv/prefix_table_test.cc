@@ -72,7 +72,7 @@ TEST_F(Prefixes, GoWithTheLastWhoHoldsThem) {
   auto fork = std::move(*second->fork());
   second.reset();
   EXPECT_EQ(adopt(*make(options()), {1, 2}), 1);
-  fork->evict(0, 16);
+  evict(*fork, 0, 16);
   EXPECT_EQ(adopt(*make(options()), {1, 2}), 0);
   fork.reset();
   EXPECT_EQ(table_->size(), 0);

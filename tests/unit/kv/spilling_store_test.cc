@@ -123,7 +123,7 @@ TEST_F(SpillingStore, TruncationAndEvictionFreeTheFile) {
   store->truncate(40);
   EXPECT_EQ(store->stats().n_records, 3 * kLayers);
   append(*store, 3, 1);
-  store->evict(16, 48);
+  evict(*store, 16, 48);
   EXPECT_EQ(store->stats().n_records, 2 * kLayers);
   EXPECT_EQ(store->stats().n_evicted, 2 * kLayers);
   EXPECT_FALSE(store->holds(0, 64));

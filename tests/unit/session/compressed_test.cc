@@ -95,7 +95,9 @@ TEST_P(Compressed, ChangesNoBit) {
         }
       } else {
         EXPECT_GT(now.kv_compressed.n_evicted, 0);
-        EXPECT_GT(now.kv_chunks_in_file, 0);
+        if (records == 1) {  // otherwise it may have been dropped with its text
+          EXPECT_GT(now.kv_chunks_in_file, 0);
+        }
         EXPECT_EQ(now.kv_compressed.n_misses, now.kv_chunks_read);
       }
     }

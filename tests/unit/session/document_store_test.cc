@@ -254,9 +254,27 @@ TEST_F(DocumentStores, RefuseWhatWasNotRead) {
   EXPECT_EQ(store_->find(model_, options(), {}).status().code(), Code::kInvalidArgument);
   strategy_ = "streaming_llm(sinks=20, recent=40, kv_chunk=16)";
   const auto forgetful = read(text(200));
-  expect_ok(run(forgetful, generating(5)).status);
+  for (int turn = 0; turn < 5; ++turn) {  // what is seen where the first one began goes
+    expect_ok(run(forgetful, generating(20)).status);
+    expect_ok(forgetful->feed_tokens(text(20)));
+  }
+  expect_ok(run(forgetful).status);
   EXPECT_EQ(store_->put(*forgetful, {}).status().code(), Code::kUnsupported);
   expect_whole(0);
+}
+
+// Keys were dropped in the middle, and behind the text an answer is known.
+TEST_F(DocumentStores, HoldTextsOfStrategiesThatDropKeys) {
+  strategy_ = "streaming_llm(sinks=20, recent=40, kv_chunk=16)";
+  const Tokens longer = text(230), stored(longer.begin(), longer.begin() + 200);
+  const auto session = read(stored);
+  expect_ok(run(session, generating(20)).status);
+  EXPECT_EQ(take(store_->put(*session, {})).n_tokens, 200);
+  expect_whole(1);
+  StoreMatch match;
+  const auto loaded = take(store_->load(model_, options(), longer, &match));
+  EXPECT_EQ(match.n_computed, 199);  // its last token is read again
+  expect_goes_on(loaded, longer);
 }
 
 TEST_F(DocumentStores, RemakeWhatIsKnownOfAnEntry) {

@@ -573,14 +573,17 @@ TEST_F(Approximate, MovesAreForgottenWithTheirTokens) {
 
 // The session keeps a chunk for a move, and takes the same one over from another session before that comes.
 TEST_F(Approximate, ChunksMayBeSharedWhileTheyWait) {
-  SessionOptions options = options_for("streaming_llm(sinks=3, recent=50, kv_chunk=16)");
+  SessionOptions options = options_for("streaming_llm(sinks=0, recent=50, kv_chunk=16)");
   options.reuse_prefixes = true;
+  const Tokens old = random_tokens(*model_, 200, 6);
   auto other = make_session(model_, options);
-  expect_ok(other->feed_tokens(old_));
+  expect_ok(other->feed_tokens(part(old, 0, 100)));
   expect_ok(run(other).status);
-  const auto session = take(other->fork());
+  const auto session = make_session(model_, options);
+  expect_ok(session->feed_tokens(old));
+  EXPECT_EQ(run(session).prefill.front().reused, 96);
   // Keys were dropped that the tokens before the edit need, so that nothing of the text is kept as it is.
-  const Tokens now = part(old_, 0, 100) + random_tokens(*model_, 16, 7) + part(old_, 100, 120);
+  const Tokens now = part(old, 0, 110) + random_tokens(*model_, 16, 7) + part(old, 110, 200);
   EXPECT_EQ(edit(*session, now, EditReuse::kApproximate).n_kept, 0);
   EXPECT_GT(run(session).prefill.back().reused, 0);
   other->close();

@@ -8,14 +8,16 @@
 namespace quire::test {
 namespace {
 
-TEST(SessionMemory, StreamingLlmHoldsItsWindowAlone) {
+TEST(SessionMemory, StreamingLlmHoldsWhatItsLastTurnsSee) {
   const auto model = load("short_128");
   SessionOptions options = with_strategy("streaming_llm(sinks=4, recent=100, kv_chunk=16)");
   options.prefill_block = 16;
   const auto session = make_session(model, options);
-  // Sinks share the first chunk; the window touches at most 100 / 16 + 2 chunks, and a block one more.
+  // Sinks share the first chunk. The text can be cut where one of the last four turns began, which may be a turn before
+  // the spare chunks, and what is seen there touches two chunks more; a block touches one.
+  constexpr int64_t kTurn = 56;
   const int64_t layers = model->llama->config().n_layers;
-  const int64_t most = layers * (1 + 100 / 16 + 2 + 1);
+  const int64_t most = layers * (1 + (100 + 5 * kTurn) / 16 + 2 + 1);
   int64_t evicted_before = 0;
   std::vector<int64_t> held;
   for (int part = 0; part < 40; ++part) {
@@ -24,18 +26,18 @@ TEST(SessionMemory, StreamingLlmHoldsItsWindowAlone) {
     const SessionStats now = stats(*session);
     EXPECT_LE(now.kv_chunks, most);
     EXPECT_EQ(now.kv_bytes % now.kv_chunks, 0);
-    if (part >= 3) held.push_back(now.kv_chunks);
-    if (part >= 5) {
+    if (part >= 8) held.push_back(now.kv_chunks);
+    if (part >= 8) {
       EXPECT_GT(now.kv_chunks_evicted, evicted_before);
     }
     evicted_before = now.kv_chunks_evicted;
   }
   EXPECT_LE(*std::max_element(held.begin(), held.end()) - *std::min_element(held.begin(), held.end()), layers);
   const SessionStats now = stats(*session);
-  EXPECT_EQ(now.n_tokens, 40 * 56);
+  EXPECT_EQ(now.n_tokens, 40 * kTurn);
   EXPECT_LE(now.kv_bytes_peak, most * (now.kv_bytes / now.kv_chunks));
-  // Everything but the sinks' chunk and the window's was dropped.
-  EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, layers * ((40 * 56 - 1 + 15) / 16));
+  // Everything else was dropped.
+  EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, layers * ((40 * kTurn - 1 + 15) / 16));
 }
 
 TEST(SessionMemory, AWindowWithoutSinksLetsGoOfTheFirstChunksToo) {
@@ -46,8 +48,8 @@ TEST(SessionMemory, AWindowWithoutSinksLetsGoOfTheFirstChunksToo) {
   ASSERT_TRUE(session->feed_tokens(random_tokens(*model, 320)).ok());
   expect_ok(run(session).status);
   const int64_t layers = model->llama->config().n_layers;
-  EXPECT_EQ(stats(*session).kv_chunks, layers * 3);  // keys 280 to 319
-  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers * 17);
+  EXPECT_EQ(stats(*session).kv_chunks, layers * 8);  // keys from 200 on: what is seen from 240 on
+  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers * 12);
 }
 
 TEST(SessionMemory, AModelsOwnWindowBoundsIt) {
@@ -60,7 +62,8 @@ TEST(SessionMemory, AModelsOwnWindowBoundsIt) {
   expect_ok(run(session, generating(5)).status);
   const SessionStats now = stats(*session);
   EXPECT_EQ(now.reach, kNoLimit);
-  EXPECT_LE(now.kv_bytes_peak / (now.kv_bytes / now.kv_chunks), model->llama->config().n_layers * ((63 + 32) / 16 + 2));
+  EXPECT_LE(now.kv_bytes_peak / (now.kv_bytes / now.kv_chunks),
+            model->llama->config().n_layers * ((63 + 32) / 16 + 2 + ChunkStore::kSpareChunks));
   EXPECT_EQ(now.kv_chunks + now.kv_chunks_evicted, model->llama->config().n_layers * ((2404 + 15) / 16));
 }
 
@@ -73,16 +76,16 @@ TEST(SessionMemory, LayersWithAWindowKeepWhatTheySee) {
   expect_ok(session->feed_tokens(random_tokens(*model, 320)));
   expect_ok(run(session).status);
   const int64_t layers = model->llama->config().n_layers;
-  // Keys 310 to 319 in two layers; in the two others 281 to 319, of a window of 40, and four chunks before.
-  EXPECT_EQ(stats(*session).kv_chunks, layers / 2 * (1 + 3 + 4));
-  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers / 2 * (19 + 13));
-  // What is kept behind a window is kept as long as the others keep it: here keys 120 to 319.
+  // What is seen from 240 on: keys from 230 on in two layers; in the two others from 201 on, of a window of 40.
+  EXPECT_EQ(stats(*session).kv_chunks, layers / 2 * (6 + 8));
+  EXPECT_EQ(stats(*session).kv_chunks_evicted, layers / 2 * (14 + 12));
+  // What is kept behind a window is kept as long as the others keep it: here keys from 40 on.
   options.strategy = "streaming_llm(sinks=0, recent=200, kv_chunk=16)";
   options.keep_behind_windows = true;
   const auto keeping = make_session(model, options);
   expect_ok(keeping->feed_tokens(random_tokens(*model, 320)));
   expect_ok(run(keeping).status);
-  EXPECT_EQ(stats(*keeping).kv_chunks, layers * 13);
+  EXPECT_EQ(stats(*keeping).kv_chunks, layers * 18);
 }
 
 // What auto chooses for a budget stays within it.

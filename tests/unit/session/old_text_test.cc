@@ -86,8 +86,12 @@ TEST_P(OldTextSessions, IsReadNarrow) {
 }
 
 TEST_P(OldTextSessions, TiersAndBudgetsChangeNoBit) {
+  const auto read = [&](const std::shared_ptr<Session>& session) {
+    for (int64_t end = 50; end < kLength; end += 50) go_on(session, end);
+    go_on(session);
+  };
   const auto whole = make_session(model_, options());
-  go_on(whole);
+  read(whole);
   const SessionStats all = stats(*whole);
   const int64_t kept = all.kv_bytes_peak - all.kv_full_bytes - all.kv_narrow_bytes;  // by selections
   for (const bool compresses : {false, true}) {
@@ -97,8 +101,7 @@ TEST_P(OldTextSessions, TiersAndBudgetsChangeNoBit) {
       if (compresses) small.compressed_budget_bytes = int64_t{1} << 20;
       small.kv_budget_bytes = kept + (all.kv_full_bytes + all.kv_narrow_bytes) / part + 6 * all.kv_record_bytes;
       const auto session = make_session(model_, small);
-      for (int64_t end = 50; end < kLength; end += 50) go_on(session, end);
-      go_on(session);
+      read(session);
       const SessionStats now = stats(*session);
       EXPECT_LE(now.kv_bytes_peak, small.kv_budget_bytes);
       EXPECT_EQ(now.kv_full_bytes, all.kv_full_bytes);

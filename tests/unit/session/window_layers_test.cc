@@ -198,8 +198,8 @@ constexpr Case kFull{"full(kv_chunk=16)", kNoLimit};
 
 // Chunks of layers with a window behind n tokens that came in blocks of `block`.
 int64_t windowed_chunks(int64_t n) {
-  const int64_t first = std::max<int64_t>(0, n - kWindow + 1) / kChunk - kSpare;
-  return ceil_div(n, kChunk) - std::max<int64_t>(0, first);
+  const int64_t first = ChunkStore::first_spare_query(n, kChunk) - kWindow + 1;
+  return ceil_div(n, kChunk) - std::max<int64_t>(0, first) / kChunk;
 }
 
 TEST(WindowLayerMemory, IsWhatThePlanSays) {
@@ -388,14 +388,14 @@ TEST(WindowLayerMemory, TextsAreKeptAsFarAsTheyAreOfUse) {
   // had been fed.
   const int64_t kept_records = kOthers * 43 + kWindowed * (windowed_chunks(700) - 1 + 5);
   const auto probe = loaded(0);
-  const Tokens text = random_tokens(*probe, 700), other = random_tokens(*probe, 96, 3);
+  const Tokens text = random_tokens(*probe, 700), other = random_tokens(*probe, 112, 3);
   const int64_t record = read(probe, text).kv_record_bytes;
   const auto model = loaded((kept_records + 8) * record);
   const auto kept = [&] { return model->runtime->prefix_cache().stats().bytes / record; };
   (void)read(model, text);
   for (int i = 0; i < 1000 && kept() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(kept(), kept_records);
-  // Six chunks need the room of four: behind three of them the spare ones end.
+  // Seven chunks need the room of five: behind four of them the spare ones end.
   SessionOptions sharing = options_of(kFull, false);
   sharing.reuse_prefixes = true;
   const auto live = make_session(model, sharing);

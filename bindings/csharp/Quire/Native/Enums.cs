@@ -307,8 +307,7 @@ namespace Quire
         NoPrefixReuse = 1,
 
         /// <summary>
-        /// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
-        /// layers".
+        /// Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys".
         /// </summary>
         KeepBehindWindows = 2,
     }

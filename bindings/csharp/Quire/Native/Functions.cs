@@ -538,10 +538,9 @@ namespace Quire
         /// behind them (both counts of quire_session_get_token_counts together); what follows comes out as if they
         /// had never been fed. Read tokens that are kept may have to be processed again by the next stream, which
         /// reports them as prefill: the last one, with longheads up to one chunk, and where keys were dropped that
-        /// the kept text needs all of them: by the strategy (streaming_llm), or, with a kv_old_type, after cutting
-        /// more than four chunks (with QUIRE_OLD_AT_ONCE then up to one chunk); in a model with windows of some
-        /// layers, those behind the last place that was kept. Errors: INVALID_ARGUMENT (more tokens than there
-        /// are), BUSY, CLOSED.
+        /// the kept text needs those behind the last place that was kept (see "Dropped keys"), or, with a
+        /// kv_old_type, after cutting more than four chunks, all of them (with QUIRE_OLD_AT_ONCE then up to one
+        /// chunk). Errors: INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
         /// [one-thread-at-a-time] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]

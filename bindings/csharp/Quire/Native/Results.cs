@@ -294,10 +294,7 @@ namespace Quire
         /// <summary>Chunk records now held, over all layers, whatever tier they lie in.</summary>
         public long KvChunks { get; }
 
-        /// <summary>
-        /// Records dropped since creation, by the strategy or behind windows of some layers; of a fork those of its
-        /// past, too.
-        /// </summary>
+        /// <summary>Records dropped since creation (see "Dropped keys"); of a fork those of its past, too.</summary>
         public long KvChunksDropped { get; }
 
         /// <summary>

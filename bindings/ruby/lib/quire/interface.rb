@@ -132,8 +132,7 @@ module Quire::Interface
     # by quire_event.reused or by the time it takes, whether another one has read the same text, and
     # for snapshots whose makers are not trusted.
     SESSION_NO_PREFIX_REUSE: 1,
-    # Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
-    # layers".
+    # Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys".
     SESSION_KEEP_BEHIND_WINDOWS: 2,
     # old_after: no distance: all chunks before the token's own
     OLD_AT_ONCE: -1,
@@ -979,9 +978,9 @@ module Quire::Interface
     # ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
     # as if they had never been fed. Read tokens that are kept may have to be processed again by the
     # next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
-    # where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
-    # or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
-    # one chunk); in a model with windows of some layers, those behind the last place that was kept.
+    # where keys were dropped that the kept text needs those behind the last place that was kept (see
+    # "Dropped keys"), or, with a kv_old_type, after cutting more than four chunks, all of them (with
+    # QUIRE_OLD_AT_ONCE then up to one chunk).
     # Errors:
     # INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
     session_truncate: { returns: :int32_t, types: [:address, :int64_t, :address],

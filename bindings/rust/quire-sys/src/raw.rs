@@ -160,8 +160,7 @@ pub const QUIRE_TIER_SNAPSHOT: i32 = 5;
 /// by quire_event.reused or by the time it takes, whether another one has read the same text, and
 /// for snapshots whose makers are not trusted.
 pub const QUIRE_SESSION_NO_PREFIX_REUSE: u32 = 1;
-/// Layers with a sliding window of their own drop nothing that the others keep; see "Windows of some
-/// layers".
+/// Layers with a sliding window of their own drop nothing that the others keep; see "Dropped keys".
 pub const QUIRE_SESSION_KEEP_BEHIND_WINDOWS: u32 = 2;
 /// old_after: no distance: all chunks before the token's own
 pub const QUIRE_OLD_AT_ONCE: i32 = -1;
@@ -1048,8 +1047,7 @@ pub struct quire_session_stats {
     pub decode_ns: i64,
     /// chunk records now held, over all layers, whatever tier they lie in
     pub kv_chunks: i64,
-    /// records dropped since creation, by the strategy or behind windows of some layers; of a fork
-    /// those of its past, too
+    /// records dropped since creation (see "Dropped keys"); of a fork those of its past, too
     pub kv_chunks_dropped: i64,
     /// activations, shared by the sessions of a model, and RoPE tables, shared by those of the same
     /// frequencies and kv_chunk
@@ -1339,9 +1337,9 @@ pub struct quire_memory_plan {
     pub representation_bytes: i64,
     /// tokens the strategy can serve; INT64_MAX: no limit
     pub reach: i64,
-    /// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets; with
-    /// windows of some layers, of tokens that are fed at once: where more is fed or generated, up to
-    /// four places are kept (see "Windows of some layers"), each of which takes a window more.
+    /// Most bytes of the KV cache in each tier while so many tokens are read, within the budgets;
+    /// where keys are dropped, of tokens that are fed at once: where more is fed or generated, up to
+    /// four places are kept (see "Dropped keys"), each of which takes what is seen there.
     pub kv_device_bytes: i64,
     pub kv_host_bytes: i64,
     pub kv_compressed_bytes: i64,
@@ -2316,9 +2314,9 @@ extern "C" {
     /// ones behind them (both counts of quire_session_get_token_counts together); what follows comes out
     /// as if they had never been fed. Read tokens that are kept may have to be processed again by the
     /// next stream, which reports them as prefill: the last one, with longheads up to one chunk, and
-    /// where keys were dropped that the kept text needs all of them: by the strategy (streaming_llm),
-    /// or, with a kv_old_type, after cutting more than four chunks (with QUIRE_OLD_AT_ONCE then up to
-    /// one chunk); in a model with windows of some layers, those behind the last place that was kept.
+    /// where keys were dropped that the kept text needs those behind the last place that was kept (see
+    /// "Dropped keys"), or, with a kv_old_type, after cutting more than four chunks, all of them (with
+    /// QUIRE_OLD_AT_ONCE then up to one chunk).
     /// Errors:
     /// INVALID_ARGUMENT (more tokens than there are), BUSY, CLOSED.
     ///

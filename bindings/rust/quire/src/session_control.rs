@@ -47,7 +47,7 @@ record! {
         decode_ns: i64,
         /// Chunk records now held, over all layers, whatever tier they lie in.
         kv_chunks: i64,
-        /// Records dropped since creation, by the strategy or behind windows of some layers.
+        /// Records dropped since creation, which no token to come sees.
         kv_chunks_dropped: i64,
         /// Activations and RoPE tables, which sessions share.
         scratch_bytes: i64,
