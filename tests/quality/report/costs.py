@@ -48,6 +48,9 @@ def section(quire, page):
     page.table("strategy", ["KV memory, kB", *COLUMNS],
                [(f"`{n}`" if "adapter" not in n else n,
                  [f"{quire.cost(*PLANS[n], MULTIPLE)['kv_bytes_peak'] / 1000:.0f}", *cells(quire, n)]) for n in PLANS])
+    page.fact('Methods that drop keys keep what is seen from the last four chunks on, so that a text can be cut there (`quire.h`, '
+              '"Dropped keys"): at this scale, with chunks of 64 tokens, more than the method itself sees. A smaller budget '
+              'takes that away.')
     page.fact("A scaling of RoPE changes frequencies only: what it costs is what `full` costs for a checkpoint of that trained length, "
               "and so do a model that was trained further (PoSE) and a merged adapter. A longer trained length means larger KV "
               "chunks, which are read faster and rounded up to more memory.")
