@@ -1,7 +1,7 @@
 // The chunk store of one session: keys and values of its tokens in records of `chunk` tokens per layer, and what a
 // strategy that selects chunks needs of them (representations, the queries of the chunk in progress). The entries of a
 // condensed text are a second kind of keys, in records of the same form under the same budget. Records of old text in a
-// narrower type are a third kind (store_old_text.cc), and those of layers with a window a fourth (store_windows.cc).
+// narrower type are a third kind (store_old_text.cc), and those of layers with a window a fourth (window_layers.h).
 //
 // Without a lower tier all records are in device memory, and the byte budget bounds them. With one, such as the host's
 // memory below that of a device of its own, compressed memory, or a file in a spill directory, each record has its slot
@@ -139,21 +139,23 @@ class ChunkStore {
 
   // ---- what no query to come sees (store_evict.cc)
   bool is_windowed(int layer) const { return table_.is_windowed(layer); }
-  // Whether these layers have all text keys that queries from next_query on see; true where there are none.
+  // Whether layers with a window have all text keys that queries from next_query on see; true where there are none.
   bool holds_windows(int64_t next_query) const;
   // Whether the text can go on at next_query: all layers hold the keys that queries from there on see, in the type in
   // which these read them.
   bool can_go_on(int64_t next_query) const;
-  // So many chunks of tokens can be cut from the text without any of the others being read again, wherever room is
-  // enough: what queries to come see is kept as long as those before them would see it. Stores whose texts part there
-  // can share what is before.
+  // What is kept is what queries would see that come so many chunks of tokens earlier. So, where room is enough, the
+  // text can be cut by as many without the others being read again, and stores whose texts part there can share what is
+  // before.
   static constexpr int64_t kSpareChunks = 4;
   // The first of the queries for which records are kept where next_query is the least index of a query to come.
   static int64_t first_spare_query(int64_t next_query, int64_t chunk);
   // Of the tokens before next_query, those from here on need not be named as places: what is read where the text is cut
   // to one of these, or a chunk before it, is spare.
   int64_t spare_places_from(int64_t next_query) const { return next_query - kSpareChunks / 2 * geometry_.chunk; }
-  // Of each kind of records, ascending disjoint ranges of keys; empty: nothing was passed since the last drop_unseen().
+  // Whether anything can be dropped for this query that was not for the last one.
+  bool passes(int64_t next_query) const;
+  // Of each kind of records, ascending disjoint ranges of keys; empty where nothing can be dropped.
   struct KeptKeys {
     int64_t next_query = 0;
     std::vector<KeyRange> text{}, windowed{};
@@ -355,7 +357,6 @@ class ChunkStore {
   Status reserve_text(int64_t first, int64_t n);
   void drop_old_text(int64_t next_query);
   bool drop_spare();
-  bool drops() const { return options_.seen || options_.windowed.any(); }
   // Whether the text that others can take over has gaps of what no query to come sees.
   bool drops_text() const { return options_.seen && options_.selection.count == 0; }
   std::vector<KeyRange> seen_text(int64_t next_query) const;

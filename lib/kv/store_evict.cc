@@ -33,7 +33,7 @@ void unite(std::vector<KeyRange>& ranges, std::span<const KeyRange> others, int6
   ranges.resize(n);
 }
 
-// What stays of a kind of records of which queries from q on see the keys in seen(q).
+// What stays of a kind of records, of whose keys queries from some q on see those in seen(q).
 template <typename Seen>
 std::vector<KeyRange> kept_of(int64_t first_spare, std::span<const int64_t> places, int64_t chunk, const Seen& seen) {
   std::vector<KeyRange> kept = seen(first_spare);
@@ -69,10 +69,14 @@ int64_t ChunkStore::first_spare_query(int64_t next_query, int64_t chunk) {
   return std::max<int64_t>(0, ((next_query - 1) / chunk - kSpareChunks) * chunk);
 }
 
+bool ChunkStore::passes(int64_t next_query) const {
+  return (options_.seen || options_.windowed.any()) && first_spare_query(next_query, geometry_.chunk) > passed_;
+}
+
 ChunkStore::KeptKeys ChunkStore::kept_keys(int64_t next_query, std::span<const int64_t> places) const {
   KeptKeys kept{.next_query = next_query};
+  if (!passes(next_query)) return kept;
   const int64_t first_spare = first_spare_query(next_query, geometry_.chunk);
-  if (!drops() || first_spare <= passed_) return kept;
   kept.text = kept_of(first_spare, places, geometry_.chunk, [&](int64_t query) { return seen_text(query); });
   if (!options_.windowed.any()) return kept;
   kept.windowed = kept_of(first_spare, places, geometry_.chunk, [&](int64_t query) { return seen_in_windows(query); });
@@ -97,7 +101,7 @@ bool ChunkStore::drop_spare() {
   return n_evicted_ > before;
 }
 
-// Drops the records of these kinds of the chunks that have no key in these ranges, of which the last one has no end.
+// Drops the records of these kinds of the chunks that have no key in these ranges, the last of which has no end.
 void ChunkStore::drop_all_but(std::span<const RecordKind> kinds, std::span<const KeyRange> kept) {
   int64_t end = 0;  // of the range before
   for (const KeyRange& range : kept) {

@@ -133,6 +133,7 @@ std::vector<int32_t> SessionContents::chunk_ids(int64_t chunk) const {
 }
 
 ChunkStore::KeptKeys SessionContents::kept_keys(int64_t next_query) const {
+  if (!kv_->passes(next_query)) return {.next_query = next_query};
   std::array<int64_t, kMostPlaces> places;
   const size_t n = text.last_places(kv_->spare_places_from(next_query), kv_->geometry().chunk, places);
   return kv_->kept_keys(next_query, std::span(places).first(n));
