@@ -901,10 +901,11 @@ typedef struct quire_session_adapter {
  * and taken over by other sessions, up to four chunks (of kv_chunk tokens) before its end, and at
  * up to four places more: the last ones where something was fed or generated, and up to a chunk
  * before these. What is seen there is kept for that, and given up where a budget has no room for
- * it. Elsewhere a cut goes back to the last such place and reads from there again, at worst from
- * the beginning; an edit with QUIRE_EDIT_APPROXIMATE moves no chunk whose keys were dropped. Where
- * some layers have a window, QUIRE_SESSION_KEEP_BEHIND_WINDOWS has them keep what the others keep;
- * tokens are the same with and without it, and kv_old_type changes nothing in these layers. */
+ * what the session must hold (another session's demand does not count). Elsewhere a cut goes back
+ * to the last such place and reads from there again, at worst from the beginning; an edit with
+ * QUIRE_EDIT_APPROXIMATE moves no chunk whose keys were dropped. Where some layers have a window,
+ * QUIRE_SESSION_KEEP_BEHIND_WINDOWS has them keep what the others keep; tokens are the same with
+ * and without it, and kv_old_type changes nothing in these layers. */
 
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
