@@ -403,10 +403,17 @@ class ChunkStore {
   static Result<std::vector<std::vector<int32_t>>> prefix_ids(int64_t first, int64_t end, const ChunkIds& ids_of);
   Result<PrefixChain::Take> take_prefix(RecordKind kind, std::span<const int32_t> ids, int64_t begin, bool copies,
                                         PrefixPages* pages);
-  Result<PrefixChain::Take> take_kinds(std::span<const RecordKind> kinds, bool all, std::span<const int32_t> ids,
-                                       int64_t begin, bool copies, PrefixPages* pages);
-  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds, bool copies,
-                              const std::function<std::vector<RecordKind>(int64_t)>& kinds_of);
+  // What is to be taken over of a chunk: of text the first of these kinds that others have, or `each` of them; of
+  // layers with a window theirs. Without what is needed the chunk is not taken over.
+  struct WantedKinds {
+    std::vector<RecordKind> kinds{};
+    bool each = false;
+    bool needs_text = false, needs_window = false;
+  };
+  Result<PrefixChain::Take> take_kinds(const WantedKinds& wanted, std::span<const int32_t> ids, int64_t begin,
+                                       bool copies, PrefixPages* pages);
+  Result<Adopted> take_chunks(std::span<const std::vector<int32_t>> ids, bool copies,
+                              const std::function<WantedKinds(int64_t)>& wanted_of);
   void enter_held(int64_t first, int64_t end);
   void enter_prefix(RecordKind kind, int64_t chunk);
   void hold_shared(RecordKind kind, int64_t chunk, ChunkRecords& records);

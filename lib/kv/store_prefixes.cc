@@ -11,6 +11,11 @@
 #include "lib/kv/prefix_cache.h"
 
 namespace quire {
+namespace {
+
+bool is_of_text(RecordKind kind) { return kind != RecordKind::kWindow; }
+
+}  // namespace
 
 PrefixChain* ChunkStore::chain_of(RecordKind kind) {
   switch (kind) {
@@ -181,21 +186,26 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
   if (in_parts) ids.resize(static_cast<size_t>(known_prefix(ids)));
   const int64_t query = (first + static_cast<int64_t>(ids.size())) * geometry_.chunk;
   const int64_t full_from = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
-  const int64_t windowed_from = options_.windowed.first_seen(query) / geometry_.chunk;
-  const std::vector<KeyRange> seen = seen_of_shared(query);
-  const auto is_seen = [&](int64_t chunk) {
-    return std::ranges::any_of(seen, [&](const KeyRange& range) {
+  // What is spare is taken as well, if it is there, so that the text can be cut.
+  const int64_t first_spare = first_spare_query(query, geometry_.chunk);
+  const std::vector<KeyRange> seen = seen_of_shared(query), kept = seen_of_shared(first_spare);
+  const auto is_in = [&](const std::vector<KeyRange>& ranges, int64_t chunk) {
+    return std::ranges::any_of(ranges, [&](const KeyRange& range) {
       return range.begin < (chunk + 1) * geometry_.chunk && range.end > chunk * geometry_.chunk;
     });
   };
-  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, false, true, [&](int64_t chunk) {
-                 std::vector<RecordKind> kinds;
-                 if (is_seen(chunk)) {
-                   if (chunk < full_from && options_.old.narrows()) kinds.push_back(RecordKind::kNarrow);
-                   kinds.push_back(RecordKind::kText);
+  const auto window_from = [&](int64_t of) { return options_.windowed.first_seen(of) / geometry_.chunk; };
+  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, true, [&](int64_t chunk) {
+                 WantedKinds wanted{.needs_text = is_in(seen, chunk)};
+                 if (is_in(kept, chunk)) {
+                   if (chunk < full_from && options_.old.narrows()) wanted.kinds.push_back(RecordKind::kNarrow);
+                   wanted.kinds.push_back(RecordKind::kText);
                  }
-                 if (chunk >= windowed_from && options_.windowed.any()) kinds.push_back(RecordKind::kWindow);
-                 return kinds;
+                 if (options_.windowed.any()) {
+                   wanted.needs_window = chunk >= window_from(query);
+                   if (chunk >= window_from(first_spare)) wanted.kinds.push_back(RecordKind::kWindow);
+                 }
+                 return wanted;
                }));
   if (in_parts && adopted.end != AdoptEnd::kAll) {
     truncate(first * geometry_.chunk);
@@ -210,12 +220,13 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
 // alone, or not in the snapshot's, is read from it in the other; and what would have to be copied.
 Result<int64_t> ChunkStore::adopt_restored(const StoreSnapshot& snapshot, int64_t end, const ChunkIds& ids_of) {
   QUIRE_ASSIGN(const auto ids, prefix_ids(0, end, ids_of));
-  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, true, false, [&](int64_t chunk) {
-                 std::vector<RecordKind> kinds;
+  QUIRE_ASSIGN(const Adopted adopted, take_chunks(ids, false, [&](int64_t chunk) {
+                 WantedKinds wanted{.each = true};
                  for (const RecordKind kind : {RecordKind::kNarrow, RecordKind::kText, RecordKind::kWindow}) {
-                   if (snapshot.has(kind, chunk)) kinds.push_back(kind);
+                   if (snapshot.has(kind, chunk)) wanted.kinds.push_back(kind);
                  }
-                 return kinds;
+                 wanted.needs_text = std::ranges::any_of(wanted.kinds, is_of_text);
+                 return wanted;
                }));
   return adopted.n_chunks;
 }
@@ -261,28 +272,24 @@ Result<PrefixChain::Take> ChunkStore::take_prefix(RecordKind kind, std::span<con
   return PrefixChain::Take::kRefused;
 }
 
-// The text has one chunk more, of which the store holds what others have of these kinds. all: what they have of each,
-// if it is anything of text; else one of text, the first that they have, and one of layers with a window, where such
-// kinds are among these.
-Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const RecordKind> kinds, bool all,
-                                                 std::span<const int32_t> ids, int64_t begin, bool copies,
-                                                 PrefixPages* pages) {
+// The text has one chunk more, of which the store holds what is wanted and others have.
+Result<PrefixChain::Take> ChunkStore::take_kinds(const WantedKinds& wanted, std::span<const int32_t> ids, int64_t begin,
+                                                 bool copies, PrefixPages* pages) {
   const int64_t chunk = n_prefixes();
-  const auto is_of_text = [](RecordKind kind) { return kind != RecordKind::kWindow; };
-  const bool has_text = std::ranges::any_of(kinds, is_of_text);
-  PrefixChain::Take taken = has_text ? PrefixChain::Take::kUnknown : PrefixChain::Take::kTaken;
-  for (const RecordKind kind : kinds) {
-    if (!is_of_text(kind) || (taken == PrefixChain::Take::kTaken && !all)) continue;
+  PrefixChain::Take taken = PrefixChain::Take::kUnknown;
+  for (const RecordKind kind : wanted.kinds) {
+    if (!is_of_text(kind) || (taken == PrefixChain::Take::kTaken && !wanted.each)) continue;
     PrefixPages own;
     QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(kind, ids, begin, copies, &own));
     if (take == PrefixChain::Take::kTaken) *pages = std::move(own);
     if (taken != PrefixChain::Take::kTaken) taken = take;
   }
-  if (taken != PrefixChain::Take::kTaken) return taken;
-  if (std::ranges::find(kinds, RecordKind::kWindow) != kinds.end()) {
+  if (wanted.needs_text && taken != PrefixChain::Take::kTaken) return taken;
+  taken = PrefixChain::Take::kTaken;
+  if (std::ranges::find(wanted.kinds, RecordKind::kWindow) != wanted.kinds.end()) {
     PrefixPages none;
     QUIRE_ASSIGN(const PrefixChain::Take take, take_prefix(RecordKind::kWindow, ids, begin, copies, &none));
-    if (!all) taken = take;
+    if (wanted.needs_window) taken = take;
   }
   for (const RecordKind kind : kAllRecordKinds) {
     PrefixChain* const chain = chain_of(kind);
@@ -294,9 +301,8 @@ Result<PrefixChain::Take> ChunkStore::take_kinds(std::span<const RecordKind> kin
 }
 
 // Takes over chunks of these ids behind n_prefixes(), one after the other, as far as it can. The caller enters them.
-Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool all_kinds,
-                                                    bool copies,
-                                                    const std::function<std::vector<RecordKind>(int64_t)>& kinds_of) {
+Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<int32_t>> ids, bool copies,
+                                                    const std::function<WantedKinds(int64_t)>& wanted_of) {
   const int64_t first = n_prefixes(), begin = first * geometry_.chunk;
   const int64_t page_tokens = selection_.chunk() * Representations::kPageChunks;
   Adopted adopted;
@@ -304,7 +310,7 @@ Result<ChunkStore::Adopted> ChunkStore::take_chunks(std::span<const std::vector<
   for (const std::vector<int32_t>& own_ids : ids) {
     const int64_t chunk = first + adopted.n_chunks;
     PrefixPages own;
-    QUIRE_ASSIGN(const PrefixChain::Take taken, take_kinds(kinds_of(chunk), all_kinds, own_ids, begin, copies, &own));
+    QUIRE_ASSIGN(const PrefixChain::Take taken, take_kinds(wanted_of(chunk), own_ids, begin, copies, &own));
     if (taken != PrefixChain::Take::kTaken) {
       adopted.end = taken == PrefixChain::Take::kUnknown ? AdoptEnd::kUnknown : AdoptEnd::kNoRoom;
       break;

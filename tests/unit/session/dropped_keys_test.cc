@@ -80,12 +80,13 @@ class DroppedKeys : public testing::TestWithParam<Case> {
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, DroppedKeys, testing::ValuesIn(kCases));
 
-// Tokens that are computed again where a session is cut to n tokens.
+// Tokens that are computed or taken over again where a session is cut to n tokens.
 int64_t n_reread(const std::shared_ptr<Session>& session, int64_t n) {
+  const auto n_read = [&] { return stats(*session).n_prefilled + stats(*session).n_reused; };
   expect_ok(session->truncate(n));
-  const int64_t before = stats(*session).n_prefilled;
+  const int64_t before = n_read();
   expect_ok(run(session).status);
-  return stats(*session).n_prefilled - before;
+  return n_read() - before;
 }
 
 // A document, two questions with answers, and a third one.
@@ -150,7 +151,14 @@ TEST_P(DroppedKeys, SessionsFindATextWhereItWasFedAndAtItsEnd) {
     }
     EXPECT_TRUE(same_bits(last_logits(*alone), last_logits(*second)));
     const int64_t n_reused = stats(*second).n_reused;
-    // It goes on as any other, and can be cut.
+    if (n_reused == 688) {  // it can be cut a few chunks before the end, within what was taken over
+      const int64_t cut = n_reused - 2 * kChunk + 3;
+      const auto fork = take(second->fork()), other = take(alone->fork());
+      EXPECT_LE(n_reread(fork, cut), kChunk);
+      EXPECT_LE(n_reread(other, cut), kChunk);
+      EXPECT_TRUE(same_bits(last_logits(*other), last_logits(*fork)));
+    }
+    // It goes on as any other.
     for (const auto& session : {second, alone}) {
       expect_ok(session->feed_tokens(more));
       expect_ok(run(session).status);
