@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 // Of gemma3: the window, the layers that have it, and the others.
 constexpr int64_t kWindow = 40, kWindowed = 2, kOthers = 2;
-constexpr int64_t kChunk = 16, kLength = 230, kSpare = ChunkStore::kSpareChunks;
+constexpr int64_t kChunk = 16, kLength = 230;
 
 struct Case {
   const char* strategy;
