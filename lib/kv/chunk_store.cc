@@ -291,6 +291,7 @@ void ChunkStore::hold(RecordKind kind, int64_t chunk, std::unique_ptr<ChunkRecor
 // the tiers have no room for it, to a device's memory.
 Status ChunkStore::write_new(Queue& queue, Record& record, std::span<const std::byte> bytes) {
   const auto upload = [&](const KvRecord& place) {
+    if (!place.page) return Status(Code::kInternal, "a record has no memory");
     QUIRE_TRY(backend_.upload(queue, bytes.data(), *place.page, place.offset, bytes.size()));
     return finish_queue(backend_, queue);
   };
