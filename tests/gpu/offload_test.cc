@@ -163,6 +163,9 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
 
     SessionOptions small = options_;
     small.device_budget_bytes = quarter_of(expected.stats);
+    // What leaves first of beacon's records is text that is kept for cuts alone: whether any that is read leaves, too,
+    // depends on the pace of the thread that writes behind.
+    const bool reads_again = GetParam() != kStrategies[4];
     (void)answer(model, small, text);  // so that all pinned memory for uploads is there
     expect_held(*model, 0);
     const int64_t before = bytes_beside_work(*model), host_before = emulation::device_use().host_bytes;
@@ -184,7 +187,9 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
       EXPECT_LE(got.stats.kv_bytes_peak, small.device_budget_bytes);
       EXPECT_LE(got.device_bytes - before, small.device_budget_bytes);
       EXPECT_EQ(got.stats.kv_host.name, "host");
-      EXPECT_GT(got.stats.kv_host.n_hits, 0);
+      if (reads_again) {
+        EXPECT_GT(got.stats.kv_host.n_hits, 0);
+      }
       EXPECT_GT(got.stats.kv_host.n_records, 0);
       EXPECT_EQ(got.stats.kv_host.bytes_read, got.stats.kv_host.n_hits * got.stats.kv_record_bytes);
       EXPECT_GT(got.stats.kv_host.bytes_written, 0);
@@ -207,9 +212,11 @@ TEST_P(Offload, WithAQuarterOfTheMemoryTheBitsAreTheSame) {
       EXPECT_LE(got.stats.kv_host.bytes_peak, small.kv_budget_bytes);
       EXPECT_EQ(got.stats.kv_host.limit, small.kv_budget_bytes);
       EXPECT_GT(got.stats.kv_host.n_evicted, 0);
-      EXPECT_GT(got.stats.kv_host.n_misses, 0);
       EXPECT_EQ(got.stats.kv_compressed.name.empty(), compressed == 0);
-      EXPECT_GT(compressed > 0 ? got.stats.kv_compressed.bytes_read : got.stats.kv_file_bytes_read, 0);
+      if (reads_again) {
+        EXPECT_GT(got.stats.kv_host.n_misses, 0);
+        EXPECT_GT(compressed > 0 ? got.stats.kv_compressed.bytes_read : got.stats.kv_file_bytes_read, 0);
+      }
     }
   }
 }
