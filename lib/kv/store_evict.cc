@@ -96,7 +96,11 @@ void ChunkStore::drop_unseen(const KeptKeys& kept) {
 bool ChunkStore::drop_spare() {
   const int64_t before = n_evicted_;
   if (options_.seen) drop_all_but(kKindsOfText, seen_text(next_query_));
-  if (options_.windowed.drops()) drop_all_but(kKindsOfWindows, seen_in_windows(next_query_));
+  if (options_.windowed.any()) {
+    std::vector<KeyRange> seen = seen_in_windows(next_query_);
+    if (options_.windowed.keeps_all) unite(seen, seen_text(next_query_), kNoLimit);
+    drop_all_but(kKindsOfWindows, seen);
+  }
   std::erase_if(to_narrow_, [&](int64_t chunk) { return !table_.holds(RecordKind::kNarrow, chunk); });
   return n_evicted_ > before;
 }

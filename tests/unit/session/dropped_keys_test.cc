@@ -25,10 +25,12 @@ struct Case {
   const char* strategy;
   bool shares = true;  // chunks with other sessions
   int64_t old_after = kNoLimit;
+  bool keeps_behind_windows = false;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << ", " << c.strategy;
   if (c.old_after != kNoLimit) *out << ", old after " << c.old_after;
+  if (c.keeps_behind_windows) *out << ", keeping all behind windows";
 }
 
 const Case kCases[] = {{"short_128", "streaming_llm(sinks=3, recent=50, kv_chunk=16)"},
@@ -38,6 +40,7 @@ const Case kCases[] = {{"short_128", "streaming_llm(sinks=3, recent=50, kv_chunk
                        {"mistral_window_64", "full(kv_chunk=16)"},
                        {"mistral_window_64", "full(kv_chunk=16)", true, 0},
                        {"gemma3", "streaming_llm(sinks=3, recent=70, kv_chunk=16)"},
+                       {"gemma3", "streaming_llm(sinks=3, recent=70, kv_chunk=16)", true, kNoLimit, true},
                        {kWithBeacons, "beacon(ratio=4, kv_chunk=16)", false},
                        {kWithBeacons, "beacon(ratio=4, kv_chunk=16)", false, 0}};
 
@@ -46,6 +49,7 @@ class DroppedKeys : public testing::TestWithParam<Case> {
   SessionOptions options() const {
     SessionOptions options = with_strategy(GetParam().strategy);
     options.old_text = {.type = ElementType::kInt8, .after = GetParam().old_after};
+    options.keep_behind_windows = GetParam().keeps_behind_windows;
     options.prefill_block = 24;
     return options;
   }
@@ -65,6 +69,7 @@ class DroppedKeys : public testing::TestWithParam<Case> {
     }
     request.strategy = GetParam().strategy;
     request.old_text = options().old_text;
+    request.keeps_behind_windows = GetParam().keeps_behind_windows;
     request.n_tokens = n_tokens;
     request.prefill_block = options().prefill_block;
     return request;
