@@ -895,17 +895,18 @@ typedef struct quire_session_adapter {
 /* Dropped keys: where tokens to come do not see the keys of a part of the text, keys and values of
  * that part are dropped, and the budgets hold a text many times longer: with methods that see the
  * last tokens, or these and few others (streaming_llm, lm_infinite, beacon, s2, scca_fixed,
- * scca_flow), with any method in a model whose layers all have a sliding window (Mistral 7B v0.1,
- * Phi-3 mini), and where some layers have one (Gemma 3, five of six; see the property
- * "sliding_window_layers"), in these. The text can then be cut (quire_session_truncate), edited,
- * and taken over by other sessions, up to four chunks (of kv_chunk tokens) before its end, and at
- * up to four places more: the last ones where something was fed or generated, and up to a chunk
- * before these. What is seen there is kept for that, and given up where a budget has no room for
- * what the session must hold (another session's demand does not count). Elsewhere a cut goes back
- * to the last such place and reads from there again, at worst from the beginning; an edit with
- * QUIRE_EDIT_APPROXIMATE moves no chunk whose keys were dropped. Where some layers have a window,
- * QUIRE_SESSION_KEEP_BEHIND_WINDOWS has them keep what the others keep; tokens are the same with
- * and without it, and kv_old_type changes nothing in these layers. */
+ * scca_flow, dca(parts=intra)), with any method in a model whose layers all have a sliding window
+ * (Mistral 7B v0.1, Phi-3 mini), and where some layers have one (Gemma 3, five of six; see the
+ * property "sliding_window_layers"), in these. The text can then be cut (quire_session_truncate),
+ * edited, and taken over by other sessions, up to four chunks (of kv_chunk tokens) before its end
+ * (after a cut: before the end that it had), and at up to four places more: the last ones where
+ * something was fed or generated, and up to a chunk before these. What is seen there is kept for
+ * that, and given up where a budget has no room for what the session must hold (another session's
+ * demand does not count). Elsewhere a cut goes back to the last such place and reads from there
+ * again, at worst from the beginning; an edit with QUIRE_EDIT_APPROXIMATE moves no chunk whose keys
+ * were dropped. Where some layers have a window, QUIRE_SESSION_KEEP_BEHIND_WINDOWS has them keep
+ * what the others keep; tokens are the same with and without it, and kv_old_type changes nothing in
+ * these layers. */
 
 /* Old text in a narrower type: with kv_old_type a token reads keys and values of chunks (of
  * kv_chunk tokens) that end at least old_after tokens before its own chunk in that type, and nearer
@@ -1596,9 +1597,9 @@ QUIRE_API void quire_store_release(quire_store* store);
  * was put, and the entry's name.
  * Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
  * entry alone would exceed the budget, or what is in use leaves no room; the message has the
- * numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
- * before what was generated: put such a session before it generates). The store may serve other
- * calls meanwhile. [one-thread-at-a-time] since 0.1 */
+ * numbers), EMPTY (nothing was read), UNSUPPORTED (tokens were generated, and of the text before
+ * them less than half could be put: see "Dropped keys". Put such a session before it generates).
+ * The store may serve other calls meanwhile. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_store_put(quire_store* store, quire_session* session,
                                        const char* title, size_t title_len,
                                        const quire_snapshot_options* options,

@@ -140,12 +140,40 @@ Status ChunkStore::make_room(int64_t bytes) {
   return residency_->make_room(user_, bytes);
 }
 
+// Whether all tiers together lack room for so many bytes of records and representations more. On a device this would
+// come out in the middle of a step: its host's memory has a place for a record when that leaves the device.
+bool ChunkStore::lacks_room(int64_t bytes) const {
+  if (!writes_to_tier() || !backend_.has_own_memory()) return false;
+  int64_t held = bytes + selection_.bytes() + staging_bytes();
+  for_held([&](RecordKind, const ChunkRecords& records) { held += records.bytes(); });
+  // What is left of the session's budgets, which have no part of a record, and of the runtime's.
+  int64_t own = account_.limit() > 0 ? account_.limit() - held : kNoLimit, of_all = account_.room() - bytes;
+  const auto add = [](int64_t& sum, int64_t more) {
+    sum = more > kNoLimit - std::max<int64_t>(0, sum) ? kNoLimit : sum + more;
+  };
+  const TierRows rows = rows_of(0);
+  for (const TierStats& row : rows) {
+    const TierBudget* const budget = budget_of(row);
+    add(own, row.limit > 0 ? row.limit / record_bytes_ * record_bytes_ : kNoLimit);
+    add(of_all, std::min(row.limit > 0 ? row.limit - row.bytes : kNoLimit, budget ? budget->room() : kNoLimit));
+  }
+  return own < 0 || of_all < 0;
+}
+
 Status ChunkStore::reserve(int64_t first, int64_t n) {
   residency_->begin_step(user_);
+  if (drops()) {
+    const int64_t chunks = ceil_div(first + n, geometry_.chunk) - ceil_div(first, geometry_.chunk);
+    int64_t bytes = selection_.bytes_to_add(first, first + n);
+    for (const RecordKind kind : kTextKinds) bytes += chunks * chunk_bytes(kind);
+    if (lacks_room(bytes)) drop_spare();
+  }
   return with_room_or_spare([&] { return reserve_text(first, n); });
 }
 
 Status ChunkStore::reserve_condensed(int64_t first, int64_t n) {
+  const int64_t chunks = ceil_div(first + n, geometry_.chunk) - ceil_div(first, geometry_.chunk);
+  if (drops() && lacks_room(chunks * chunk_bytes(RecordKind::kCondensed))) drop_spare();
   return with_room_or_spare([&] { return reserve_entries(first, n); });
 }
 

@@ -85,7 +85,7 @@ struct ChunkStoreStats {
   int64_t representation_bytes = 0;   // of those
   int64_t n_records = 0;              // held, in memory or in a lower tier
   int64_t n_resident = 0;             // of those in memory
-  int64_t n_evicted = 0;              // dropped by the strategy
+  int64_t n_evicted = 0;              // dropped, because no query to come sees them
   int64_t full_bytes = 0, narrow_bytes = 0;  // of n_records, wherever they are
   // Where there is host memory below the device's, or compressed memory, what these say is of all forks together.
   TierStats host{};
@@ -139,6 +139,8 @@ class ChunkStore {
 
   // ---- what no query to come sees (store_evict.cc)
   bool is_windowed(int layer) const { return table_.is_windowed(layer); }
+  // Whether there is text that no query to come sees, or sees in another type.
+  bool drops() const { return options_.seen || options_.windowed.any() || options_.old.narrows(); }
   // Whether layers with a window have all text keys that queries from next_query on see; true where there are none.
   bool holds_windows(int64_t next_query) const;
   // Whether the text can go on at next_query: all layers hold the keys that queries from there on see, in the type in
@@ -253,7 +255,7 @@ class ChunkStore {
   int64_t n_prefixes() const { return prefixes_.size(); }
   // Lets other stores share the chunks [first, end), which are complete and computed; first: at most n_prefixes().
   void enter_prefixes(int64_t first, int64_t end, const ChunkIds& ids_of);
-  // Whether adopt() would find the first one of chunks behind [n_prefixes(), chunk), which is not held yet.
+  // Whether adopt() is likely to find the first one of chunks behind [n_prefixes(), chunk), which is not held yet.
   bool knows_prefix(int64_t chunk, const ChunkIds& ids_of) const;
   // How many chunks were taken over, and why no more: all that were asked for, nobody has computed the next one, or it
   // exceeds a budget.
@@ -357,8 +359,10 @@ class ChunkStore {
   Status reserve_text(int64_t first, int64_t n);
   void drop_old_text(int64_t next_query);
   bool drop_spare();
-  // Whether the text that others can take over has gaps of what no query to come sees.
-  bool drops_text() const { return options_.seen && options_.selection.count == 0; }
+  // Whether the text that others can take over may have gaps of what no query to come sees.
+  bool has_gaps() const { return options_.seen && options_.selection.count == 0; }
+  bool has_key_in(std::span<const KeyRange> ranges, int64_t chunk) const;
+  bool lacks_room(int64_t bytes) const;
   std::vector<KeyRange> seen_text(int64_t next_query) const;
   std::vector<KeyRange> seen_in_windows(int64_t next_query) const;
   void drop_all_but(std::span<const RecordKind> kinds, std::span<const KeyRange> kept);
@@ -505,7 +509,7 @@ class ChunkStore {
   uint64_t seen_changes_ = 0;
   int64_t n_evicted_ = 0;
   int64_t passed_ = 0;              // the first spare query of the last drop_unseen() with ranges
-  int64_t next_query_ = 0;          // of drop_unseen()
+  int64_t next_query_ = 0;          // queries to come have at least this index: where the text came from, or was dropped
   int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record

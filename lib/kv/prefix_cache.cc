@@ -35,9 +35,11 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
     MutexLock lock(mutex_);
     if (closed_) return;
     n_texts_.reserve(n_texts_.size() + counts.size());  // from here on nothing is allocated
+    // Whether whoever asks for the shorter text finds it in the longer one.
     const auto begins_as = [&](const Text& longer, const std::vector<ChunkStore::Kept>& shorter) {
-      return longer.owner == owner && longer.chunks.size() >= shorter.size() &&
-             longer.chunks[shorter.size() - 1] == shorter.back();
+      const size_t n = shorter.size();
+      return longer.owner == owner && longer.chunks.size() >= n && longer.chunks[n - 1] == shorter.back() &&
+             is_of_use(*longer.store, static_cast<int64_t>(n));
     };
     const auto same = std::ranges::find_if(texts_, [&](const Text& text) { return begins_as(text, chunks); });
     if (same != texts_.end()) return use(same);
@@ -88,27 +90,31 @@ PrefixCache::Text& PrefixCache::take_out(Texts::iterator text, Out& out) {
   return out.texts.back();
 }
 
-// Whether another text can go on behind its chunks. Without memory to find out: no.
-bool PrefixCache::is_of_use(const Text& text) {
-  if (!ChunkStore::has_text(text.chunks.back())) return false;
+// Whether another text can go on behind the first n chunks. Without memory to find out: no.
+bool PrefixCache::is_of_use(const ChunkStore& store, int64_t n) {
   try {
-    return text.store->can_go_on(std::ssize(text.chunks) * text.store->geometry().chunk);
+    return !store.drops() || store.can_go_on(n * store.geometry().chunk);
   } catch (const std::bad_alloc&) {
     return false;
   }
 }
 
+void PrefixCache::drop_last(Text& text) {
+  discount(text.chunks.back());
+  text.chunks.pop_back();
+}
+
 // Of a text that was taken out: its last chunk goes, and those behind which no text can go on then.
 void PrefixCache::shorten(Text& text) {
   do {
-    discount(text.chunks.back());
-    text.chunks.pop_back();
-  } while (!text.chunks.empty() && !is_of_use(text));
+    drop_last(text);
+  } while (!text.chunks.empty() &&
+           !(ChunkStore::has_text(text.chunks.back()) && is_of_use(*text.store, std::ssize(text.chunks))));
 }
 
 void PrefixCache::erase(Texts::iterator text, Out& out) {
   Text& gone = take_out(text, out);
-  while (!gone.chunks.empty()) shorten(gone);
+  while (!gone.chunks.empty()) drop_last(gone);
 }
 
 // Texts without chunks go, and what others have lost.

@@ -83,7 +83,8 @@ class PrefixCache {
   void discount(const ChunkStore::Kept& chunk) QUIRE_REQUIRES(mutex_);
   void use(Texts::iterator text) QUIRE_REQUIRES(mutex_);
   Text& take_out(Texts::iterator text, Out& out) QUIRE_REQUIRES(mutex_);
-  static bool is_of_use(const Text& text);
+  static bool is_of_use(const ChunkStore& store, int64_t n);
+  void drop_last(Text& text) QUIRE_REQUIRES(mutex_);
   void shorten(Text& text) QUIRE_REQUIRES(mutex_);
   void erase(Texts::iterator text, Out& out) QUIRE_REQUIRES(mutex_);
   template <typename Needs>

@@ -33,12 +33,13 @@ void unite(std::vector<KeyRange>& ranges, std::span<const KeyRange> others, int6
   ranges.resize(n);
 }
 
-// What stays of a kind of records, of whose keys queries from some q on see those in seen(q).
+// What stays of a kind of records, of whose keys queries from some q on see those in seen(q). A text that is cut to n
+// tokens goes on with query n - 1.
 template <typename Seen>
 std::vector<KeyRange> kept_of(int64_t first_spare, std::span<const int64_t> places, int64_t chunk, const Seen& seen) {
   std::vector<KeyRange> kept = seen(first_spare);
   for (const int64_t place : places) {
-    unite(kept, seen(std::max<int64_t>(0, (place / chunk - 1) * chunk)), place);
+    unite(kept, seen(std::max<int64_t>(0, ((place - 1) / chunk - 1) * chunk)), place);
   }
   return kept;
 }
@@ -60,9 +61,17 @@ bool ChunkStore::holds_windows(int64_t next_query) const {
 }
 
 bool ChunkStore::can_go_on(int64_t next_query) const {
+  // The rows before the query in its own chunk, for the chunk must not be made anew without them.
+  if (!holds(next_query / geometry_.chunk * geometry_.chunk, next_query)) return false;
   return holds_windows(next_query) && std::ranges::all_of(seen_text(next_query), [&](const KeyRange& range) {
            return holds_for(next_query, range.begin, std::min(range.end, next_query));
          });
+}
+
+bool ChunkStore::has_key_in(std::span<const KeyRange> ranges, int64_t chunk) const {
+  return std::ranges::any_of(ranges, [&](const KeyRange& range) {
+    return range.begin < (chunk + 1) * geometry_.chunk && range.end > chunk * geometry_.chunk;
+  });
 }
 
 int64_t ChunkStore::first_spare_query(int64_t next_query, int64_t chunk) {

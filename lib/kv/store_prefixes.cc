@@ -90,7 +90,7 @@ bool ChunkStore::knows_prefix(int64_t chunk, const ChunkIds& ids_of) const {
     if (following.back().empty()) return false;
   }
   // Where most records are dropped, those of this chunk need not be there.
-  if (drops_text()) return prefixes_.knows_text(following);
+  if (has_gaps()) return prefixes_.knows_text(following);
   return prefixes_.knows(following) || narrow_prefixes_.knows(following);
 }
 
@@ -131,7 +131,7 @@ Result<std::vector<std::vector<int32_t>>> ChunkStore::prefix_ids(int64_t first, 
 // The keys that others must hold of a text which goes on at this query. Where chunks are selected, that is all: their
 // representations are shared by pages, which other chunks have parts of.
 std::vector<KeyRange> ChunkStore::seen_of_shared(int64_t query) const {
-  return drops_text() ? seen_text(query) : std::vector<KeyRange>{{0, kNoLimit}};
+  return has_gaps() ? seen_text(query) : std::vector<KeyRange>{{0, kNoLimit}};
 }
 
 // To how many of the chunks that follow, with these ids, the text can be lengthened: records of all that the next query
@@ -155,7 +155,7 @@ int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
   for (size_t n = 0; n < ids.size(); ++n) {
     const auto next = ids.subspan(n, 1);
     const bool is_full = prefixes_.knows(next), is_any = is_full || narrow_prefixes_.knows(next);
-    if (!is_any && !(drops_text() && prefixes_.knows_text(next))) break;
+    if (!is_any && !(has_gaps() && prefixes_.knows_text(next))) break;
     in_any.add(is_any);
     in_full.add(is_full);
     in_windows.add(windowed_prefixes_.knows(next));
@@ -179,39 +179,42 @@ int64_t ChunkStore::known_prefix(std::span<const std::vector<int32_t>> ids) {
 Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_of) {
   const int64_t first = n_prefixes();
   QUIRE_ASSIGN(auto ids, prefix_ids(first, end, ids_of));
-  const bool in_parts = options_.old.narrows() || options_.windowed.any() || drops_text();
+  const bool in_parts = options_.old.narrows() || options_.windowed.any() || has_gaps();
   const auto n_asked = static_cast<int64_t>(ids.size());
   // All chunks that are known, as far as the next query can go on from there, or none. Of old ones narrow records are
   // taken if there are any.
   if (in_parts) ids.resize(static_cast<size_t>(known_prefix(ids)));
   const int64_t query = (first + static_cast<int64_t>(ids.size())) * geometry_.chunk;
   const int64_t full_from = options_.old.before(query, geometry_.chunk) / geometry_.chunk;
-  // What is spare is taken as well, if it is there, so that the text can be cut.
-  const int64_t first_spare = first_spare_query(query, geometry_.chunk);
-  const std::vector<KeyRange> seen = seen_of_shared(query), kept = seen_of_shared(first_spare);
-  const auto is_in = [&](const std::vector<KeyRange>& ranges, int64_t chunk) {
-    return std::ranges::any_of(ranges, [&](const KeyRange& range) {
-      return range.begin < (chunk + 1) * geometry_.chunk && range.end > chunk * geometry_.chunk;
+  const std::vector<KeyRange> seen = seen_of_shared(query);
+  const auto window_from = [&](int64_t of) { return options_.windowed.first_seen(of) / geometry_.chunk; };
+  // With what queries from first_kept on see, if it is there.
+  const auto take = [&](int64_t first_kept) {
+    return take_chunks(ids, true, [&, kept = seen_of_shared(first_kept)](int64_t chunk) {
+      WantedKinds wanted{.needs_text = has_key_in(seen, chunk)};
+      if (has_key_in(kept, chunk)) {
+        if (chunk < full_from && options_.old.narrows()) wanted.kinds.push_back(RecordKind::kNarrow);
+        wanted.kinds.push_back(RecordKind::kText);
+      }
+      if (options_.windowed.any()) {
+        wanted.needs_window = chunk >= window_from(query);
+        if (chunk >= window_from(first_kept)) wanted.kinds.push_back(RecordKind::kWindow);
+      }
+      return wanted;
     });
   };
-  const auto window_from = [&](int64_t of) { return options_.windowed.first_seen(of) / geometry_.chunk; };
-  QUIRE_ASSIGN(Adopted adopted, take_chunks(ids, true, [&](int64_t chunk) {
-                 WantedKinds wanted{.needs_text = is_in(seen, chunk)};
-                 if (is_in(kept, chunk)) {
-                   if (chunk < full_from && options_.old.narrows()) wanted.kinds.push_back(RecordKind::kNarrow);
-                   wanted.kinds.push_back(RecordKind::kText);
-                 }
-                 if (options_.windowed.any()) {
-                   wanted.needs_window = chunk >= window_from(query);
-                   if (chunk >= window_from(first_spare)) wanted.kinds.push_back(RecordKind::kWindow);
-                 }
-                 return wanted;
-               }));
+  // What is spare is taken as well, so that the text can be cut, unless there is no room for it.
+  QUIRE_ASSIGN(Adopted adopted, take(first_spare_query(query, geometry_.chunk)));
+  if (in_parts && adopted.end == AdoptEnd::kNoRoom) {
+    truncate(first * geometry_.chunk);
+    QUIRE_ASSIGN(adopted, take(query));
+  }
   if (in_parts && adopted.end != AdoptEnd::kAll) {
     truncate(first * geometry_.chunk);
     return Adopted{0, adopted.end};
   }
   enter_held(first, first + adopted.n_chunks);
+  if (adopted.n_chunks > 0) next_query_ = std::max(next_query_, query);
   if (adopted.end == AdoptEnd::kAll && adopted.n_chunks < n_asked) adopted.end = AdoptEnd::kUnknown;
   return adopted;
 }
@@ -355,7 +358,7 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
       if (!chain_of(kTextKinds[i])->holds(chunk) || in_snapshot(table_.chunk(kTextKinds[i], chunk))) continue;
       records[i] = &table_.chunk(kTextKinds[i], chunk);
     }
-    if (!has_text(records) && !drops_text()) break;
+    if (!has_text(records) && !has_gaps()) break;
     kept.push_back(records);
   }
   const auto goes_on = [&](int64_t n) {

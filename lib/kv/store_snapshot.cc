@@ -183,6 +183,7 @@ Status ChunkStore::restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of
     QUIRE_TRY(restore_records(*queue, kind, snapshot, &block));
   }
   QUIRE_TRY(restore_selection(*queue, snapshot, n_shared, block));
+  next_query_ = snapshot.n_keys[static_cast<size_t>(RecordKind::kText)];
   enter_held(0, n_shared);  // not before: the page of the last one was still being written
   rest();                   // no stream was opened yet
   return {};
@@ -194,9 +195,12 @@ Result<int64_t> ChunkStore::restore_shared(const StoreSnapshot& snapshot, const 
   const auto k = static_cast<size_t>(RecordKind::kText);
   if (!shares_prefixes()) return 0;
   const int64_t last = (snapshot.n_keys[k] - 1) / geometry_.chunk;
+  const auto has = [&](int64_t chunk) {
+    return snapshot.has(RecordKind::kText, chunk) || snapshot.has(RecordKind::kNarrow, chunk);
+  };
   int64_t end = 0;
-  while (end < last && (snapshot.has(RecordKind::kText, end) || snapshot.has(RecordKind::kNarrow, end))) ++end;
-  while (end > 0 && ids_of(end - 1).empty()) --end;  // from some chunk on they may take no part
+  while (end < last && (has_gaps() || has(end))) ++end;
+  while (end > 0 && (!has(end - 1) || ids_of(end - 1).empty())) --end;  // from some chunk on they may take no part
   return adopt_restored(snapshot, end, ids_of);
 }
 

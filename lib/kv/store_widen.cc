@@ -88,12 +88,16 @@ Status ChunkStore::widen(Queue& queue, int64_t chunk) {
   return {};
 }
 
-// Moves brought chunks that are young for queries from `first` on and had narrow records alone.
+// Moves brought chunks that are young for queries from `first` on and had narrow records alone. Where a text was cut,
+// chunks that no query from there on sees may be so, too: they stay as they are, for their numbers are not what was
+// computed once.
 Status ChunkStore::widen_young(int64_t first) {
   std::unique_ptr<Queue> queue;
+  const std::vector<KeyRange> seen = narrow_bytes_ > 0 ? seen_text(first) : std::vector<KeyRange>();
   for (int64_t chunk = options_.old.before(first, geometry_.chunk) / geometry_.chunk;
        narrow_bytes_ > 0 && chunk < first / geometry_.chunk; ++chunk) {
     if (table_.holds(RecordKind::kText, chunk) || !table_.holds(RecordKind::kNarrow, chunk)) continue;
+    if (!has_key_in(seen, chunk)) continue;
     if (!queue) {
       QUIRE_ASSIGN(queue, backend_.create_queue());
     }

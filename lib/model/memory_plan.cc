@@ -94,6 +94,17 @@ struct Chunks {
   int64_t windowed = 0;  // of layers with a window
 };
 
+// How many of the chunks [from, until) have keys before `end` in one of these ranges, which ascend by their begin.
+int64_t count_chunks(std::span<const KeyRange> ranges, int64_t chunk, int64_t end, int64_t from, int64_t until) {
+  int64_t n = 0, counted = from;
+  for (const KeyRange& range : ranges) {
+    const int64_t end_chunk = std::min(ceil_div(std::min(range.end, end), chunk), until);
+    n += std::max<int64_t>(0, end_chunk - std::max(counted, range.begin / chunk));
+    counted = std::max(counted, end_chunk);
+  }
+  return n;
+}
+
 // Chunks that are held when the block of tokens [first, end) has been stored, where those that queries before `query`
 // alone see were dropped.
 Chunks chunks_for(const KvShape& shape, const MemoryRequest& request, int64_t first, int64_t end, int64_t query) {
@@ -101,21 +112,17 @@ Chunks chunks_for(const KvShape& shape, const MemoryRequest& request, int64_t fi
   const int64_t chunk = strategy.kv_chunk();
   const int64_t full_from = request.old_text.before(first, chunk) / chunk - ChunkStore::kSpareChunks;
   const int64_t narrow_until = request.old_text.before(end - 1, chunk) / chunk;
+  std::vector<KeyRange> ranges = strategy.retained(query);
+  const int64_t condensed = condensed_chunks(strategy, end);
   Chunks chunks;
-  int64_t counted = 0;
-  for (const KeyRange& range : strategy.retained(query)) {
-    const int64_t first_chunk = std::max(counted, range.begin / chunk);
-    const int64_t end_chunk = ceil_div(std::min(range.end, end), chunk);
-    chunks.full += std::max<int64_t>(0, end_chunk - std::max(first_chunk, full_from));
-    chunks.narrow += std::max<int64_t>(0, std::min(end_chunk, narrow_until) - first_chunk);
-    chunks.all += std::max<int64_t>(0, end_chunk - first_chunk);
-    counted = std::max(counted, end_chunk);
-  }
-  chunks.full += condensed_chunks(strategy, end);
-  chunks.all += condensed_chunks(strategy, end);
+  chunks.full = count_chunks(ranges, chunk, end, std::max<int64_t>(0, full_from), kNoLimit) + condensed;
+  chunks.narrow = count_chunks(ranges, chunk, end, 0, narrow_until);
+  chunks.all = count_chunks(ranges, chunk, end, 0, kNoLimit) + condensed;
   if (shape.windowed.any()) {
-    chunks.windowed = ceil_div(end, chunk) - shape.windowed.first_seen(query) / chunk;
-    if (shape.windowed.keeps_all) chunks.windowed = std::max(chunks.windowed, chunks.all);
+    if (!shape.windowed.keeps_all) ranges.clear();
+    ranges.push_back({shape.windowed.first_seen(query), kNoLimit});
+    std::ranges::sort(ranges, {}, &KeyRange::begin);
+    chunks.windowed = count_chunks(ranges, chunk, end, 0, kNoLimit);
   }
   return chunks;
 }
@@ -288,7 +295,9 @@ Status count_kv(const Backend& backend, const MemoryRequest& request, const Mode
   if (on_device) {
     plan.host_bytes = request.kv_budget_bytes == 0 ? records : std::min(request.kv_budget_bytes, records);
     lower -= plan.host_bytes;
-    const int64_t both = budget - plan.representation_bytes - staging + plan.host_bytes;
+    // Neither memory has a part of a record.
+    const auto whole = [&](int64_t bytes) { return narrow > 0 ? bytes : bytes / record * record; };
+    const int64_t both = whole(budget - plan.representation_bytes - staging) + whole(plan.host_bytes);
     if (!below_host && seen.bytes() > both) {
       return Status(Code::kBudget, "the KV cache needs " + std::to_string(seen.bytes()) + " bytes for " +
                                        std::to_string(request.n_tokens) + " tokens; the budgets leave " +

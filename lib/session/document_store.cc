@@ -116,9 +116,10 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
   // Whoever found less would read most of the text again.
   if (text.n_computed < std::max<int64_t>(1, part ? std::ssize(text.tokens) / 2 : 0)) {
     if (!part) return Status(Code::kEmpty, "the session has read nothing that can be put into a store");
-    return Status(Code::kUnsupported, session.strategy() +
-                                          " cannot go back to the text before its generated tokens: put the session "
-                                          "before it generates");
+    return Status(Code::kUnsupported, "of the " + std::to_string(text.tokens.size()) +
+                                          " tokens before the generated ones, " + session.strategy() +
+                                          " can go back to " + std::to_string(text.n_computed) +
+                                          ", less than half: put the session before it generates");
   }
   if (budget_bytes_ > 0 && text.snapshot_bytes > budget_bytes_) {
     return Status(Code::kBudget, directory_.path() + ": the entry would have up to " +

@@ -628,6 +628,46 @@ TEST(OffloadPlan, SaysWhereTheCacheWillBe) {
   EXPECT_EQ(on_tiny.host_bytes, whole.stats.kv_full_bytes);
 }
 
+// What is kept beside what is seen goes where neither the device nor the host has room, and the text goes on.
+TEST(OffloadPlan, AsMuchAsIsSeenSuffices) {
+  QUIRE_ONLY_EMULATED();
+  constexpr int64_t kTokens = 320, kFeed = 64;
+  for (const auto& [name, strategy] : {std::pair{"short_128", "streaming_llm(sinks=3, recent=50, kv_chunk=16)"},
+                                       {"text_256", "scca_fixed(chunk=32, kv_chunk=16)"},
+                                       {kWithBeacons, "beacon(ratio=4, kv_chunk=16)"}}) {
+    SCOPED_TRACE(strategy);
+    const auto model = on_device(name);
+    MemoryRequest request;
+    request.path = path_of(name == kWithBeacons ? "text_256" : name);
+    if (name == kWithBeacons) request.beacon_directory = source_path("tests/golden/beacon/plugin");
+    request.strategy = strategy;
+    request.n_tokens = kTokens;
+    request.prefill_block = 32;
+    const auto fits = [&](int64_t budget) {
+      request.device_budget_bytes = budget;
+      return plan_memory(model->llama->backend(), request).ok();
+    };
+    const Tokens text = random_tokens(*model, kTokens);
+    SessionOptions small = options_for(strategy);
+    small.prefill_block = request.prefill_block;
+    const auto roomy = make_session(model, small);
+    small.kv_budget_bytes = request.kv_budget_bytes = 1;  // the host's memory holds nothing
+    int64_t least = int64_t{1} << 30;
+    for (int64_t step = least / 2; step > 0; step /= 2) least -= fits(least - step) ? step : 0;
+    small.device_budget_bytes = least;
+    const auto session = make_session(model, small);
+    for (int64_t n = 0; n < kTokens; n += kFeed) {
+      for (const auto& fed : {roomy, session}) {
+        expect_ok(fed->feed_tokens(std::span(text).subspan(n, kFeed)));
+        expect_ok(run(fed).status);
+      }
+    }
+    EXPECT_LE(stats(*session).kv_bytes_peak, least);
+    EXPECT_GT(stats(*roomy).kv_bytes_peak, least);
+    EXPECT_TRUE(same_bits(last_logits(*roomy), last_logits(*session)));
+  }
+}
+
 // Products and attention keep what they work in, each its own.
 TEST(OffloadPlan, CountsTheMemoryThatIsWorkedIn) {
   for (const char* const strategy : {"full(kv_chunk=16)", "longheads(chunk=16, chunks=4)"}) {

@@ -1787,9 +1787,9 @@ interface.functions.store_release = { returns = "void", { "handle", "quire_store
 -- was put, and the entry's name.
 -- Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
 -- entry alone would exceed the budget, or what is in use leaves no room; the message has the
--- numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
--- before what was generated: put such a session before it generates). The store may serve other
--- calls meanwhile.
+-- numbers), EMPTY (nothing was read), UNSUPPORTED (tokens were generated, and of the text before
+-- them less than half could be put: see "Dropped keys". Put such a session before it generates).
+-- The store may serve other calls meanwhile.
 interface.functions.store_put = { returns = "quire_status", { "handle", "quire_store" }, { "handle", "quire_session" }, { "text", "char" }, { "count", "title" }, { "options", "quire_snapshot_options" }, { "result", "quire_store_match" }, { "error", "quire_error*" } }
 -- store_find(store, model, options, tokens) [any-thread] since 0.1
 -- Looks for the entry that has most of the text `tokens`, int32[n_tokens], n_tokens > 0, for a

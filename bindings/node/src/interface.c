@@ -1844,9 +1844,9 @@ static const step steps_of_quire_store_put[] = {
  * was put, and the entry's name.
  * Errors: those of quire_session_save; INVALID_TEXT (the title; offset: its byte); BUDGET (the
  * entry alone would exceed the budget, or what is in use leaves no room; the message has the
- * numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy that cannot go back to the text
- * before what was generated: put such a session before it generates). The store may serve other
- * calls meanwhile.
+ * numbers), EMPTY (nothing was read), UNSUPPORTED (tokens were generated, and of the text before
+ * them less than half could be put: see "Dropped keys". Put such a session before it generates).
+ * The store may serve other calls meanwhile.
  * [one-thread-at-a-time] since 0.1 */
 static void call_quire_store_put(call* c) {
   c->status = quire_store_put(c->slots[0].p, c->slots[1].p, c->slots[2].p, c->slots[3].n, c->slots[4].p, c->slots[5].p, &c->err);

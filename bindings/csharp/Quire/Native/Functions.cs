@@ -897,9 +897,9 @@ namespace Quire
         /// quire_session_save, NULL for none; cancelling also ends a wait for another process. match: NULL, or
         /// n_tokens and n_computed of what was put, and the entry's name. Errors: those of quire_session_save;
         /// INVALID_TEXT (the title; offset: its byte); BUDGET (the entry alone would exceed the budget, or what is
-        /// in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (a strategy
-        /// that cannot go back to the text before what was generated: put such a session before it generates). The
-        /// store may serve other calls meanwhile.
+        /// in use leaves no room; the message has the numbers), EMPTY (nothing was read), UNSUPPORTED (tokens were
+        /// generated, and of the text before them less than half could be put: see "Dropped keys". Put such a
+        /// session before it generates). The store may serve other calls meanwhile.
         /// [one-thread-at-a-time] since 0.1.
         /// </summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
