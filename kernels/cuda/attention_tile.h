@@ -478,7 +478,8 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     }
   }
 
-  // Adds to each cell the shares of its keys. A cell of a row is of one work alone, and its pieces come in order.
+  // Adds to each cell the shares of its keys. A cell of a row is of one work alone, and its pieces come in order; but
+  // where spans end within a cell, two works may have a part of it each, at the same time.
   __device__ __forceinline__ void add_shares(const Scores& scores, int64_t first, const AttentionPiece& piece) const {
     constexpr int kCell = static_cast<int>(kCellKeys);
     const AttentionCells& of = *cells_;
@@ -514,7 +515,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
         // The keys may reach beyond the piece's, into cells that another block of threads adds to.
         const int64_t at = first / kCell + cell;
         const bool own = at * kCell < piece.end && (at + 1) * kCell > piece.begin;
-        if (asked && own && t_ == 0 && at < n_text) shares[at] += total;
+        if (asked && own && t_ == 0 && at < n_text) atomicAdd(&shares[at], total);
       }
     }
   }
@@ -578,7 +579,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
         own.max[row] = max_[side];
         own.sum[row] = sum_[side];
       }
-      for_channels(side, [&](int channel, float v) { own.values[row][channel] = v; });
+      if (row < n_rows_) for_channels(side, [&](int channel, float v) { own.values[row][channel] = v; });
     }
     __syncthreads();
     const int width = 2 * half_;

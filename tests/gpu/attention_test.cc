@@ -463,6 +463,29 @@ TEST_P(CudaAttentionKernel, SharesOfSelectedChunks) {
   }
 }
 
+// Pieces end where a period of the distances does, within a cell, of which two blocks of threads then have a part each.
+TEST_P(CudaAttentionKernel, SharesOfCellsInSeveralPieces) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine parts(kMany);
+  AttentionScene scene(parts, random, {2, 2, 32, 64, kF16}, 1);
+  scene.select(random, 32, 4);
+  if (HasFatalFailure()) return;
+  Span span = run_of(0, AttentionScene::kTextKeys, false);
+  span.key_period = 23, span.q_cap = 50;
+  const int64_t first = kFirst + kQueries - 1;
+  Plan plan;
+  plan.selection = {.chunk = 32, .count = 4};
+  plan.add_block(first, 1, {span}, KeysSeen::kSelected);
+  SharesAsked asked{0, 0, AttentionScene::kTextKeys};
+  (void)scene.run(parts, plan, first, 1, {.shares = &asked});
+  const auto expected = scene.expected_shares(plan, asked, 0, 1);
+  const size_t before = expected.size() - asked.values.size();  // of queries before this one
+  for (size_t e = 0; e < asked.values.size(); ++e) {
+    ASSERT_NEAR(asked.values[e], expected[before + e], kShares) << e;
+  }
+}
+
 // Rows that see nothing give zeros, and with them what has no pieces at all.
 TEST_P(CudaAttentionKernel, NoKeysGiveZero) {
   Random random;

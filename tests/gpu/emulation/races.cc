@@ -106,6 +106,20 @@ void __tsan_vptr_read(void**) {}
 void __tsan_read_range(void* p, size_t n) { accessed(p, n, Access::kRead); }
 void __tsan_write_range(void* p, size_t n) { accessed(p, n, Access::kWrite); }
 uint8_t __tsan_atomic8_load(const uint8_t* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+// An addition of floats, as gcc and clang make it.
+uint32_t __tsan_atomic32_load(const uint32_t* p, int) {
+  accessed(p, sizeof *p, Access::kAtomic);
+  return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+bool __tsan_atomic32_compare_exchange_weak(uint32_t* p, uint32_t* expected, uint32_t v, int, int) {
+  accessed(p, sizeof *p, Access::kAtomic);
+  return __atomic_compare_exchange_n(p, expected, v, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+uint32_t __tsan_atomic32_compare_exchange_val(uint32_t* p, uint32_t expected, uint32_t v, int, int) {
+  accessed(p, sizeof *p, Access::kAtomic);
+  __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return expected;
+}
 QUIRE_ACCESSES(1)
 QUIRE_ACCESSES(2)
 QUIRE_ACCESSES(4)
