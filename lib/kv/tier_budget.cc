@@ -179,6 +179,7 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer) {
 
 Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer, const Copy& copy_bytes) {
   const size_t bytes = buffer->size();
+  std::shared_ptr<Buffer> copy;  // outlives the queue, which may still work on it where a copy fails
   QUIRE_ASSIGN(const auto queue, backend.create_queue());
   let_go_shared(static_cast<int64_t>(bytes));  // a copy fits wherever what is copied did
   struct Undo {
@@ -188,7 +189,7 @@ Status TierAccount::own(Backend& backend, std::shared_ptr<Buffer>& buffer, const
       if (account) account->hold_shared(bytes);
     }
   } undo{this, static_cast<int64_t>(bytes)};
-  QUIRE_ASSIGN(auto copy, allocate_shared(backend, static_cast<int64_t>(bytes), MemoryKind::kDevice));
+  QUIRE_ASSIGN(copy, allocate_shared(backend, static_cast<int64_t>(bytes), MemoryKind::kDevice));
   undo.account = nullptr;  // whichever is kept counts
   Status status = copy_bytes(*queue, *buffer, *copy);
   if (status.ok()) status = finish_queue(backend, *queue);
