@@ -124,6 +124,18 @@ TEST_F(Graphs, ThatCannotBeMadeAreDoneWithout) {
   EXPECT_EQ(counted({7}), (Count{1, 1}));
 }
 
+TEST_F(Graphs, WhoseLaunchFindsNoMemoryAreDoneWithout) {
+  (void)counted({7});
+  for (int i = 0; i < cuda::StepGraphs::kMostFailures; ++i) {
+    EXPECT_TRUE(graphs_->possible());
+    emulation::set_device_faults({.graph_launch = 1});
+    EXPECT_EQ(counted({7}), (Count{2, 0}));  // while it is made, and as it is
+    EXPECT_EQ(device_use().n_graphs, 0);
+  }
+  EXPECT_FALSE(graphs_->possible());
+  EXPECT_EQ(counted({7}), (Count{1, 0}));
+}
+
 TEST_F(Graphs, AreGivenUpAfterFailuresInSuccession) {
   const auto fail = [&](float factor, int times) {
     for (int i = 0; i < times; ++i) {

@@ -1,6 +1,7 @@
 #include "lib/backend/cuda/step_graphs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace quire::cuda {
@@ -35,7 +36,10 @@ bool StepGraphs::make(Step& step) const {
 }
 
 Status StepGraphs::queue(Commands commands) {
-  const auto known = std::ranges::find_if(steps_, [&](const Step& step) { return equal(step.commands, commands); });
+  // The latest one is the likeliest.
+  const auto is_it = [&](const Step& step) { return equal(step.commands, commands); };
+  const auto latest = std::find_if(steps_.rbegin(), steps_.rend(), is_it);
+  const auto known = latest == steps_.rend() ? steps_.end() : std::prev(latest.base());
   if (known == steps_.end()) {
     QUIRE_TRY(call_all(commands));
     if (!possible()) return {};
@@ -50,12 +54,20 @@ Status StepGraphs::queue(Commands commands) {
   }
   steps_.splice(steps_.end(), steps_, known);
   Step& step = steps_.back();
-  if (!step.made && possible()) {
-    step.made = make(step);
-    n_failures_ = step.made ? 0 : n_failures_ + 1;
+  const bool is_new = !step.made && possible();
+  if (is_new) step.made = make(step);
+  if (step.made) {
+    const int error = device_.api().launch_graph(step.graph, stream_);
+    if (!device_.api().is_out_of_memory(error)) {
+      if (is_new) n_failures_ = 0;
+      return device_.check(error, "launching a step");
+    }
+    // The first launch of a graph takes memory.
+    (void)device_.api().destroy_graph(std::exchange(step.graph, nullptr));
+    step.made = false;
   }
-  if (!step.made) return call_all(commands);
-  return device_.check(device_.api().launch_graph(step.graph, stream_), "launching a step");
+  if (is_new) ++n_failures_;
+  return call_all(commands);
 }
 
 }  // namespace quire::cuda

@@ -32,6 +32,7 @@ struct DeviceFaults {
   int64_t kernel = 0;         // fails when it runs, and its stream with it
   bool for_good = false;      // then every call fails from there on, as those of a CUDA context do
   int64_t graph = 0;          // the beginning or the end of making one fails
+  int64_t graph_launch = 0;   // finds no memory
   int64_t blas_call = 0;      // of any function of cuBLASLt, with this status of its
   int blas_status = 14;       // an internal error
   int64_t download = 0;       // is refused
@@ -54,6 +55,7 @@ struct Machine {
   int driver_error = 0;        // of the runtime's: what the driver ends all calls with
   int n_devices = 2;           // at most
   int major = 9, minor = 0;    // compute capability
+  bool has_pools = true;       // of memory
 };
 void set_machine(const Machine& machine);
 
@@ -66,6 +68,7 @@ struct DeviceUse {
   int64_t bytes = 0;
   int64_t host_bytes = 0;
   int64_t n_streams = 0;
+  int64_t n_pools = 0;  // of memory, each with a stream of its own; they stay
   int64_t n_events = 0;
   int64_t n_graphs = 0;  // that can be launched
   int64_t n_graphs_in_the_making = 0;

@@ -142,6 +142,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     // The real one runs each node on its own device. Here graphs are of one.
     const auto is_elsewhere = [&](const CUgraphNode_st& node) { return node.call->device() != device; };
     if (std::ranges::any_of(launched.nodes, is_elsewhere)) die("a graph is launched on another device than its own");
+    if (strikes(state().faults.graph_launch)) return cudaErrorMemoryAllocation;
     if (strikes(state().faults.launch)) return cudaErrorLaunchOutOfResources;
     ++state().use.n_graph_launches;
     // Behind its launches on other streams, too.
