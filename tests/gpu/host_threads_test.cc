@@ -46,6 +46,9 @@ void use_quire(const std::function<void(const char*)>& look) {
   look("quire_stream_next");
   EXPECT_EQ(last_logits(session.get(), 64).size(), 64u);
   look("quire_session_get_logits");
+  quire_rate_estimate rates{};
+  rates.struct_size = sizeof rates;
+  ok("quire_model_estimate_rates", quire_model_estimate_rates(model.get(), nullptr, 90, &rates, nullptr));
   quire_session* forked = nullptr;
   ok("quire_session_fork", quire_session_fork(session.get(), &forked, nullptr));
   Owned<quire_session> fork(forked);

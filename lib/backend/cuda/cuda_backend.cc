@@ -354,6 +354,7 @@ Status CudaBackend::can_serve(const BackendNeeds& needs) const {
 
 int64_t CudaBackend::free_device_bytes() const {
   int64_t free = 0;
+  if (!device_.use().ok()) return kNoLimit;
   return device_.api().free_memory(device_.index(), &free) == 0 ? free : kNoLimit;
 }
 
