@@ -15,30 +15,51 @@ struct MatmulArgs {
   DeviceRows y{};
 };
 
-__device__ __forceinline__ void finish_element(const MatmulArgs& args, int64_t row, int64_t column, float sum) {
-  if (args.bias != nullptr) sum += args.bias[column];
+// Calls use(the element of y).
+template <typename Use>
+__device__ __forceinline__ void with_element(const MatmulArgs& args, int64_t row, int64_t column, const Use& use) {
   const int64_t at = row * args.y.stride + column;
-  const auto put = [&](auto* y) { from_float(args.add ? to_float(y[at]) + sum : sum, y[at]); };
   if (args.y.type == ElementType::kF32) {
-    put(static_cast<float*>(args.y.data));
+    use(static_cast<float*>(args.y.data)[at]);
   } else if (args.y.type == ElementType::kBF16) {
-    put(static_cast<bf16*>(args.y.data));
+    use(static_cast<bf16*>(args.y.data)[at]);
   } else {
-    put(static_cast<f16*>(args.y.data));
+    use(static_cast<f16*>(args.y.data)[at]);
   }
 }
 
-// Of a few rows, a column of which is a warp's: all of its lanes call it, with their sums. A lane finishes one row, so
-// that rows do not wait for each other's memory.
+// What is added to an element of the product. Read long before the product is there, its memory is not waited for.
+struct Addends {
+  float bias = 0, y = 0;
+};
+
+__device__ __forceinline__ Addends addends_of(const MatmulArgs& args, int64_t row, int64_t column) {
+  Addends addends;
+  if (args.bias != nullptr) addends.bias = args.bias[column];
+  if (args.add) with_element(args, row, column, [&](const auto& y) { addends.y = to_float(y); });
+  return addends;
+}
+
+__device__ __forceinline__ void finish_element(const MatmulArgs& args, int64_t row, int64_t column, float sum,
+                                               const Addends& addends) {
+  with_element(args, row, column, [&](auto& y) { from_float(addends.y + (sum + addends.bias), y); });
+}
+
+// Of a few rows, a column of which is a warp's: a lane finishes one row, so that rows do not wait for each other's
+// memory.
+__device__ __forceinline__ bool finishes_row(const MatmulArgs& args, int n_rows) {
+  return lane_of_warp() < n_rows && lane_of_warp() < args.n_rows;
+}
+
+// The sum over the warp of the row that the lane finishes. All lanes call it.
 template <int kRows>
-__device__ __forceinline__ void finish_column(const MatmulArgs& args, int64_t column, const float (&sums)[kRows]) {
-  const int lane = lane_of_warp();
+__device__ __forceinline__ float sum_of_own_row(const float (&sums)[kRows]) {
   float own = 0;
   QUIRE_UNROLL for (int r = 0; r < kRows; ++r) {
     const float sum = warp_sum(sums[r]);
-    if (lane == r) own = sum;
+    if (lane_of_warp() == r) own = sum;
   }
-  if (lane < kRows && lane < args.n_rows) finish_element(args, lane, column, own);
+  return own;
 }
 
 // Kernels of one type of weights: defined in matmul_rows.cu and matmul_rows_quantized.cu.

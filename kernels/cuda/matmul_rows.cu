@@ -1,5 +1,6 @@
 // The product of a few rows with weights that are not quantised, for decoding: a warp per column of the result, whose
-// weights its lanes read in turn.
+// weights its lanes read in turn; of few long columns all warps of a block share each, so that there are blocks enough
+// for the device's processors to end together.
 #include <algorithm>
 
 #include "kernels/cuda/matmul_kernels.h"
@@ -7,7 +8,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 128, kWarpsOfBlock = kThreads / kWarpSize;
 
 // Rows of x as a lane reads them: kCount elements at a time, at multiples of kCount.
 template <typename X>
@@ -47,18 +48,21 @@ class RowsOfX {
   const bool aligned_;
 };
 
-// 16 bytes of weights a lane, of which several loads are on their way at a time.
-template <typename W, typename X, int kRows>
+// 16 bytes of weights a lane, of which several loads are on their way at a time. kWarps: that share a column, 1 or all.
+template <typename W, typename X, int kRows, int kWarps>
 __global__ void __launch_bounds__(kThreads) matmul_rows_kernel(MatmulArgs args) {
-  constexpr int kElements = 16 / sizeof(W), kLoads = kRows <= 2 ? 8 : 4;
-  constexpr int64_t kStep = int64_t{kWarpSize} * kElements;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarpSize) + warp_of_block();
-  if (column >= args.w.n) return;  // a whole warp
+  constexpr int kElements = 16 / sizeof(W), kLoads = kRows <= 2 && kWarps == 1 ? 8 : 4;
+  constexpr int64_t kStep = int64_t{kWarps * kWarpSize} * kElements;
+  const int warp = warp_of_block(), place = (kWarps == 1 ? 0 : warp * kWarpSize) + lane_of_warp();
+  const int64_t column = kWarps == 1 ? static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + warp : int64_t{blockIdx.x};
+  if (column >= args.w.n) return;  // a whole warp, or none
+  const bool finishes = (kWarps == 1 || warp == 0) && finishes_row(args, kRows);
+  const Addends addends = finishes ? addends_of(args, lane_of_warp(), column) : Addends{};
   const RowsOfX<X> x(args);
   const W* const row = reinterpret_cast<const W*>(static_cast<const char*>(args.w.data) + column * args.w.row_bytes);
   const int64_t whole = args.w.k / kElements * kElements;
   float sums[kRows] = {};
-  for (int64_t first = int64_t{lane_of_warp()} * kElements; first < whole; first += kLoads * kStep) {
+  for (int64_t first = int64_t{place} * kElements; first < whole; first += kLoads * kStep) {
     alignas(16) W loaded[kLoads][kElements];
     QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
       if (first + i * kStep < whole) load_16(loaded[i], row + first + i * kStep);
@@ -70,17 +74,32 @@ __global__ void __launch_bounds__(kThreads) matmul_rows_kernel(MatmulArgs args) 
       x.add(first + i * kStep, weights, sums);
     }
   }
-  const int64_t at = whole + lane_of_warp();  // what is less than 16 bytes of weights
+  const int64_t at = whole + place;  // what is less than 16 bytes of weights
   if (at < args.w.k) {
     const float weight = to_float(row[at]);
     QUIRE_UNROLL for (int r = 0; r < kRows; ++r) sums[r] = fmaf(to_float(x.row(r)[at]), weight, sums[r]);
   }
-  finish_column(args, column, sums);
+  float own = sum_of_own_row(sums);
+  if constexpr (kWarps > 1) {
+    QUIRE_SHARED_MEMORY(memory);
+    float* const parts = reinterpret_cast<float*>(memory);  // [kWarps][kRows]
+    if (lane_of_warp() < kRows) parts[warp * kRows + lane_of_warp()] = own;
+    __syncthreads();
+    if (!finishes) return;
+    own = 0;
+    QUIRE_UNROLL for (int w = 0; w < kWarps; ++w) own += parts[w * kRows + lane_of_warp()];
+  }
+  if (finishes) finish_element(args, lane_of_warp(), column, own, addends);
 }
 
-unsigned blocks_for(int64_t columns) {
-  constexpr int64_t kColumns = kThreads / kWarpSize;
-  return static_cast<unsigned>((columns + kColumns - 1) / kColumns);
+// With a column for each warp, fewer blocks than so many for each processor leave some processors idle at the end for a
+// good part of the time: some seven are worked on at once.
+constexpr int64_t kManyBlocks = 28;
+// Shorter columns have too little for the warps of a block.
+constexpr int64_t kLeastSharedBytes = 4096;
+
+bool are_shared(const DeviceMatrix& w) {
+  return w.n < kManyBlocks * kWarpsOfBlock * n_processors() && w.row_bytes >= kLeastSharedBytes;
 }
 
 }  // namespace
@@ -89,8 +108,13 @@ int matmul_rows(Stream stream, const MatmulArgs& args) {
   return with_type(args.w.type, [&](auto w) {
     return with_type(args.x.type, [&](auto x) {
       return with_rows(args.n_rows, [&](auto rows) {
-        return launch(matmul_rows_kernel<decltype(w), decltype(x), decltype(rows)::value>, blocks_for(args.w.n),
-                      kThreads, 0, stream, args);
+        constexpr int kRows = decltype(rows)::value;
+        if (are_shared(args.w)) {
+          return launch(matmul_rows_kernel<decltype(w), decltype(x), kRows, kWarpsOfBlock>,
+                        static_cast<unsigned>(args.w.n), kThreads, kWarpsOfBlock * kRows * sizeof(float), stream, args);
+        }
+        const auto blocks = static_cast<unsigned>((args.w.n + kWarpsOfBlock - 1) / kWarpsOfBlock);
+        return launch(matmul_rows_kernel<decltype(w), decltype(x), kRows, 1>, blocks, kThreads, 0, stream, args);
       });
     });
   });

@@ -214,7 +214,11 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kRows)) matmul_rows_quanti
       }
     }
     QUIRE_UNROLL for (int c = 0; c < kColumns; ++c) {
-      if (column + c < n_columns) finish_column(args, column + c, sums[c]);
+      if (column + c >= n_columns) break;
+      const bool finishes = finishes_row(args, kRows);
+      const Addends addends = finishes ? addends_of(args, lane, column + c) : Addends{};
+      const float sum = sum_of_own_row(sums[c]);
+      if (finishes) finish_element(args, lane, column + c, sum, addends);
     }
   }
 }

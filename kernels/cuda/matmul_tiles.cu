@@ -114,7 +114,9 @@ __global__ void __launch_bounds__(kThreads) matmul_tiles_kernel(MatmulArgs args)
     QUIRE_UNROLL for (int e = 0; e < 4; ++e) {
       const int64_t row = first_row + warp * 16 + lane / 4 + 8 * (e / 2),
                     column = first_column + n * 8 + lane % 4 * 2 + e % 2;
-      if (row < args.n_rows && column < args.w.n) finish_element(args, row, column, sums[n][e]);
+      if (row < args.n_rows && column < args.w.n) {
+        finish_element(args, row, column, sums[n][e], addends_of(args, row, column));
+      }
     }
   }
 }

@@ -123,6 +123,20 @@ TEST_P(MatmulKernels, OfFewRows) {
   }
 }
 
+// So long that all warps of a block share a column: of several rounds of these, and what is less than a round.
+TEST_P(MatmulKernels, OfFewRowsOfLongColumns) {
+  for (const ElementType type : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+    SCOPED_TRACE(element_name(type));
+    for (const int64_t k : {2048, 5003}) {
+      const Weights w(random_, type, 6, k);
+      for (const int64_t rows : {1, 3, 8}) {
+        expect_product(w, ElementType::kBF16, ElementType::kF32, rows, rows != 3, rows > 1, 1e-6, rows != 8);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // Of more columns than blocks have warps, several rounds of a lane's loads, and rows of which not all is in shared
 // memory at a time.
 TEST_P(MatmulKernels, OfLongRowsOfQuantisedWeights) {
