@@ -79,9 +79,13 @@ Status CudaQueue::fail(Status status) {
   return failure_;
 }
 
-Status CudaQueue::begin(const CancelToken* cancel) {
+Status CudaQueue::may_go_on(const CancelToken* cancel) {
   QUIRE_TRY(failure_);
-  if (cancel && cancel->cancelled()) return fail(Status(Code::kCancelled, "cancelled"));
+  return cancel && cancel->cancelled() ? fail(Status(Code::kCancelled, "cancelled")) : Status();
+}
+
+Status CudaQueue::begin(const CancelToken* cancel) {
+  QUIRE_TRY(may_go_on(cancel));
   const Status status = device_.use();
   return status.ok() ? Status() : fail(status);
 }
@@ -89,7 +93,9 @@ Status CudaQueue::begin(const CancelToken* cancel) {
 Status CudaQueue::flush() {
   if (noted_.empty()) return {};
   notes_ = false;
-  const Status status = graphs_.queue(std::exchange(noted_, {}));
+  Commands noted = std::exchange(noted_, {});
+  Status status = device_.use();
+  if (status.ok()) status = graphs_.queue(std::move(noted));
   return status.ok() ? Status() : fail(status);
 }
 

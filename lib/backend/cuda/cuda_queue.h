@@ -77,11 +77,12 @@ class CudaQueue : public Queue {
   // rows the call is noted at first (StepGraphs), and made when something follows that is no such call.
   template <auto kFunction, typename... Arguments>
   Status launch(const char* what, const CancelToken* cancel, const Arguments&... arguments) {
-    QUIRE_TRY(begin(cancel));
     if (notes_) {
+      QUIRE_TRY(may_go_on(cancel));
       noted_.push_back(std::make_unique<CommandOf<kFunction>>(what, arguments...));
       return {};
     }
+    QUIRE_TRY(begin(cancel));
     const int error = (device_.api().*kFunction)(stream_, arguments...);
     return error == 0 ? Status() : fail(device_.check(error, what));
   }
@@ -130,6 +131,8 @@ class CudaQueue : public Queue {
 
   CudaQueue(const CudaDevice& device, std::atomic<int64_t>& total, Stream stream)
       : device_(device), total_(total), stream_(stream), graphs_(device, stream), ring_(device, stream) {}
+  Status may_go_on(const CancelToken* cancel);
+  // The same, and the device is the thread's.
   Status begin(const CancelToken* cancel);
   // Working memory of `bytes` in place of what `memory` was, once nothing uses that any more.
   Status replace(DeviceMemory& memory, size_t bytes);

@@ -130,8 +130,8 @@ void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device)
     }
     own.part_keys = part_keys(n_keys, n_tiles, device.n_processors, given.geometry.chunk);
     own.few = own.part_keys > 0 && most_rows <= kFewTileRows;
-    // As many wide tiles as processors, of which each works on one at a time.
-    const bool many = n_tiles * kTileRows >= device.n_processors * int64_t{kWideTileRows};
+    // As many wide tiles as processors, of which each works on one at a time, or nearly so many.
+    const bool many = 8 * n_tiles * kTileRows >= 7 * device.n_processors * int64_t{kWideTileRows};
     const bool may_be_wide = device.warpgroups && !is_large_head(given.geometry.head_dim) && !selects;
     if (may_be_wide && many && own.part_keys == 0) own.tile_rows = kWideTileRows;
     own.pieces = tiling::cut_pieces(
