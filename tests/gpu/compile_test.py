@@ -1,5 +1,5 @@
 """Compiles the CUDA kernels with nvcc, and looks at what the assembler says: those that keep their numbers in
-registers may not spill any, nor have arrays in local memory.
+registers may not spill any, nor have arrays in local memory, and products of warpgroups must not wait for each other.
 
     compile_test.py SOURCE_DIR [ARCHITECTURE...]
 
@@ -36,6 +36,8 @@ def compile_(root, source, architecture, folder):
         memory = MEMORY.search(line)
         if source.name in IN_REGISTERS and memory and memory.groups() != ("0", "0", "0"):
             faults.append(f"{kernel}: {line.strip()}")
+        if "wgmma" in line and "serialized" in line:
+            faults.append(line.strip())
     return "\n".join(faults)
 
 
