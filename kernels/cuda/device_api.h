@@ -29,7 +29,7 @@ namespace quire::cuda {
 using Event = CUevent_st*;
 using Graph = CUgraphExec_st*;
 
-constexpr uint32_t kDeviceApiVersion = 14;
+constexpr uint32_t kDeviceApiVersion = 15;
 
 // Why there is no device that can be used, from least to most that was found.
 enum class Obstacle : int32_t {
@@ -79,7 +79,8 @@ struct DeviceApi {
 
   // ---- memory. Device memory and pinned host memory begin at multiples of 256 bytes.
   int (*allocate)(size_t bytes, void** out) = nullptr;
-  int (*release)(void* memory) = nullptr;  // after the device has done everything that uses it
+  // After the device has done everything that uses it. bytes: as it was allocated.
+  int (*release)(void* memory, size_t bytes) = nullptr;
   int (*allocate_host)(size_t bytes, void** out) = nullptr;
   int (*release_host)(void* memory) = nullptr;
   // Queued; of host memory that is not pinned, the source may have been read when the call returns.

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/device_api.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/graphs.h"
 
 namespace quire::cuda {
@@ -87,6 +88,7 @@ thread_local bool relaxed = false;
 thread_local cudaStreamCaptureMode mode_before = cudaStreamCaptureModeGlobal;  // while `relaxed`
 
 int use_device(int device) {
+  set_thread_device(device);
   int error = said(cudaSetDevice(device));
   if (error == 0 && !relaxed) {
     // Not before the device is chosen: it would start a context on the first one.
@@ -125,14 +127,12 @@ int free_memory(int device, int64_t* out) {
   if (const int error = use_device(device); error != 0) return error;
   size_t free = 0, total = 0;
   if (const int error = said(cudaMemGetInfo(&free, &total)); error != 0) return error;
-  *out = static_cast<int64_t>(free);
+  *out = static_cast<int64_t>(free) + unused_in_pool();
   return 0;
 }
 
 // ---- memory
 
-int allocate(size_t bytes, void** out) { return said(cudaMalloc(out, bytes)); }
-int release(void* memory) { return said(cudaFree(memory)); }
 int allocate_host(size_t bytes, void** out) { return said(cudaMallocHost(out, bytes)); }
 int release_host(void* memory) { return said(cudaFreeHost(memory)); }
 
@@ -189,8 +189,8 @@ constexpr DeviceApi kApi = {
     .use_device = use_device,
     .get_context = get_context,
     .leave_devices = leave_devices,
-    .allocate = allocate,
-    .release = release,
+    .allocate = kSaid<&cuda::allocate_memory>,
+    .release = kSaid<&cuda::release_memory>,
     .allocate_host = allocate_host,
     .release_host = release_host,
     .upload = upload,

@@ -34,7 +34,7 @@ void PrefixCache::keep(std::unique_ptr<ChunkStore> store, const void* owner) noe
     Out out(*this);
     MutexLock lock(mutex_);
     if (closed_) return;
-    n_texts_.reserve(n_texts_.size() + counts.size());  // from here on nothing is allocated
+    n_texts_.reserve(n_texts_.size() + counts.size());  // from here on there are no exceptions
     // Whether whoever asks for the shorter text finds it in the longer one.
     const auto begins_as = [&](const Text& longer, const std::vector<ChunkStore::Kept>& shorter) {
       const size_t n = shorter.size();

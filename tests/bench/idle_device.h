@@ -97,7 +97,8 @@ inline const cuda::DeviceApi& idle_device() {
     a.use_device = [](int) { return 0; };
     a.get_context = [](void**) { return 1; };
     a.allocate = a.allocate_host = [](size_t bytes, void** out) { return idle::addresses.take(bytes, out); };
-    a.release = a.release_host = [](void* memory) { return idle::addresses.give_back(memory); };
+    a.release = [](void* memory, size_t) { return idle::addresses.give_back(memory); };
+    a.release_host = [](void* memory) { return idle::addresses.give_back(memory); };
     a.upload = [](Stream, void*, const void*, size_t) { return ++device_calls.uploads, 0; };
     a.download = [](Stream, void* to, const void*, size_t bytes) {
       ++device_calls.downloads;

@@ -39,7 +39,7 @@ class Matrix {
   Matrix& operator=(const Matrix&) = delete;
   ~Matrix() {
     (void)api_.finish_stream(stream_);  // which may have failed
-    EXPECT_EQ(api_.release(memory_), 0);
+    EXPECT_EQ(api_.release(memory_, row_bytes(type_, at_ + n_)), 0);
   }
   void* data() const { return static_cast<char*>(memory_) + row_bytes(type_, at_); }
   DeviceRows rows(int64_t stride) const { return {data(), stride, type_}; }
@@ -72,7 +72,7 @@ class Place {
   Place& operator=(const Place&) = delete;
   ~Place() {
     EXPECT_EQ(api_.destroy_stream(stream_), 0);
-    EXPECT_EQ(api_.release(workspace_), 0);
+    EXPECT_EQ(api_.release(workspace_, kBlasWorkspace), 0);
   }
   const DeviceApi& api() const { return api_; }
   cuda::Stream stream() const { return stream_; }

@@ -34,6 +34,18 @@ int returned(int error) {
   return error;
 }
 
+// Each device's pool of memory, with its stream, is made once and stays: before what is held is counted.
+struct WithPools {
+  WithPools() {
+    for (const int device : {1, 0}) {
+      void* memory = nullptr;
+      EXPECT_EQ(api().use_device(device), 0);
+      EXPECT_EQ(api().allocate(1, &memory), 0);
+      EXPECT_EQ(api().release(memory, 1), 0);
+    }
+  }
+};
+
 // ---- the machine
 
 class PluginOnMachines : public LeavesNothing {
@@ -112,7 +124,7 @@ TEST_F(PluginOnMachines, WithoutADriverEveryCallSaysSo) {
 // ---- streams and graphs of the table
 
 // Rows of numbers in memory that the device and the test can both touch.
-class PluginOverRuntime : public LeavesNothing {
+class PluginOverRuntime : private WithPools, public LeavesNothing {
  protected:
   PluginOverRuntime() {
     EXPECT_EQ(api().use_device(0), 0);
@@ -263,7 +275,7 @@ TEST_F(PluginOverRuntime, TwoThreadsUseTwoDevices) {
     EXPECT_EQ(returned(api().finish_stream(stream)), 0);
     EXPECT_EQ(numbers[0], std::exp2(2 * kTimes));
     EXPECT_EQ(api().destroy_graph(graph), 0);
-    EXPECT_EQ(api().release(there), 0);
+    EXPECT_EQ(api().release(there, kWidth * sizeof(float)), 0);
     EXPECT_EQ(api().release_host(numbers), 0);
     EXPECT_EQ(api().destroy_stream(stream), 0);
   };
@@ -302,7 +314,7 @@ TEST_F(PluginOverRuntime, CapturesOfTheHostAreNotMinded) {
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(returned(api().use_device(i)), 0);
       EXPECT_EQ(returned(api().allocate(100, &memory)), 0);
-      EXPECT_EQ(returned(api().release(memory)), 0);
+      EXPECT_EQ(returned(api().release(memory, 100)), 0);
     }
   }).join();
 }
@@ -383,7 +395,64 @@ TEST_F(PluginOverRuntime, RowsOfAnyLengthHaveOneLimit) {
               0);
     EXPECT_EQ(finished(), (Row{0, 0, 1}));
   }
-  EXPECT_EQ(returned(api().release(memory)), 0);
+  EXPECT_EQ(returned(api().release(memory, kBytes)), 0);
+}
+
+// ---- memory
+
+int64_t free_on_device() {
+  int64_t free = 0;
+  EXPECT_EQ(returned(api().free_memory(0, &free)), 0);
+  return free;
+}
+
+int64_t free_by_the_driver() {
+  size_t free = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return static_cast<int64_t>(free);
+}
+
+TEST_F(PluginOverRuntime, PiecesComeFromAPoolThatKeepsLittle) {
+  constexpr size_t kPiece = size_t{4} << 20, kMuch = size_t{64} << 20;
+  constexpr int64_t kMostUnused = int64_t{16} << 20;  // of a device of 1 GiB
+  const int64_t free = free_on_device();
+  std::vector<void*> pieces(20);
+  for (void*& piece : pieces) EXPECT_EQ(returned(api().allocate(kPiece, &piece)), 0);
+  EXPECT_EQ(free_on_device(), free - int64_t{20 * kPiece});
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(returned(api().release(pieces[i], kPiece)), 0);
+  EXPECT_EQ(free_on_device(), free - int64_t{17 * kPiece});
+  EXPECT_LT(free_by_the_driver(), free_on_device());  // the pool has them
+  for (size_t i = 3; i < pieces.size(); ++i) EXPECT_EQ(returned(api().release(pieces[i], kPiece)), 0);
+  EXPECT_EQ(free_on_device(), free);
+  EXPECT_GE(free_by_the_driver(), free - kMostUnused);
+  EXPECT_LT(free_by_the_driver(), free);
+  // What the pool has is there for others, if they need it.
+  void* all = nullptr;
+  EXPECT_EQ(returned(api().allocate(static_cast<size_t>(free), &all)), 0);
+  EXPECT_EQ(returned(api().release(all, static_cast<size_t>(free))), 0);
+  EXPECT_EQ(free_by_the_driver(), free);
+  void* much = nullptr;
+  EXPECT_EQ(returned(api().allocate(kMuch, &much)), 0);
+  EXPECT_EQ(free_by_the_driver(), free - int64_t{kMuch});
+  EXPECT_EQ(returned(api().release(much, kMuch)), 0);
+  EXPECT_EQ(free_by_the_driver(), free);  // it was no piece
+  EXPECT_NE(returned(api().allocate(size_t{2} << 30, &much)), 0);
+}
+
+// On a device without pools everything comes from the driver.
+TEST(PluginWithoutPools, AllocatesAllTheSame) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto use = [] {
+    emulation::set_machine({.has_pools = false});
+    int error = api().use_device(0);
+    void* memory = nullptr;
+    for (int i = 0; i < 2 && error == 0; ++i) {
+      error = api().allocate(100, &memory);
+      if (error == 0) error = api().release(memory, 100);
+    }
+    std::exit(error == 0 && device_use().n_streams == 0 && device_use().bytes == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(use(), testing::ExitedWithCode(0), "");
 }
 
 // ---- failures
@@ -405,7 +474,7 @@ struct Life {
     }
     if (graph != nullptr) went(api().destroy_graph(graph));
     if (event != nullptr) went(api().destroy_event(event));
-    if (memory != nullptr) went(api().release(memory));
+    if (memory != nullptr) went(api().release(memory, kBytes));
     if (host != nullptr) went(api().release_host(host));
   }
   bool went(int error) {
@@ -451,7 +520,7 @@ struct Life {
   }
 };
 
-class FailingRuntime : public LeavesNothing {};
+class FailingRuntime : private WithPools, public LeavesNothing {};
 
 // Each call of the runtime fails in turn, from the first to those that give things back. One function of the table says
 // so, or none where the plugin does without, and nothing is left behind.
@@ -483,8 +552,9 @@ TEST_F(FailingRuntime, EachFailureIsSaidOnceAndLeavesNothing) {
     }).join();
     EXPECT_EQ(held(), at_first) << emulation::failed_call();
   }
-  EXPECT_THAT(done_without, testing::ElementsAre("cudaDeviceGetAttribute", "cudaGetDevice", "cudaGraphDestroy",
-                                                 "cudaGraphExecDestroy", "cudaGraphExecUpdate"));
+  EXPECT_THAT(done_without,
+              testing::ElementsAre("cudaDeviceGetAttribute", "cudaGetDevice", "cudaGraphDestroy",
+                                   "cudaGraphExecDestroy", "cudaGraphExecUpdate", "cudaMemPoolGetAttribute"));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ DeviceMemory::~DeviceMemory() {
   if (!data_) return;
   (void)device_->use();
   const DeviceApi& api = device_->api();
-  (void)(kind_ == MemoryKind::kStaging ? api.release_host : api.release)(data_);
+  (void)(kind_ == MemoryKind::kStaging ? api.release_host(data_) : api.release(data_, std::max<size_t>(size_, 1)));
 }
 
 }  // namespace quire::cuda

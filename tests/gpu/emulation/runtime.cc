@@ -76,6 +76,8 @@ void set_device_faults(const DeviceFaults& faults) {
   const std::lock_guard lock(state().mutex);
   state().faults = faults;
   state().failure = cudaSuccess;
+  // The device may have less from now on.
+  for (const auto& [handle, pool] : state().pools) pool->reserved = pool->used;
 }
 
 DeviceFaults device_faults() {
@@ -222,6 +224,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = 99 << 10;
+        return cudaSuccess;
+      case cudaDevAttrMemoryPoolsSupported:
+        *value = state().machine.has_pools ? 1 : 0;
         return cudaSuccess;
       default:
         return cudaErrorInvalidValue;

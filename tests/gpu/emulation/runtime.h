@@ -85,6 +85,14 @@ struct CUgraphExec_st {
   quire::emulation::Point last_launch;
 };
 
+struct CUmemPoolHandle_st {
+  int device = 0;
+  uint64_t threshold = 0;
+  uint64_t used = 0, reserved = 0;
+  std::map<const void*, size_t> pieces{};
+  uint64_t unused() const { return reserved - used; }
+};
+
 namespace quire::emulation {
 
 struct State {
@@ -100,6 +108,7 @@ struct State {
   std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events;
   std::map<cudaGraph_t, std::unique_ptr<CUgraph_st>> graphs;
   std::map<cudaGraphExec_t, std::unique_ptr<CUgraphExec_st>> executables;
+  std::map<cudaMemPool_t, std::unique_ptr<CUmemPoolHandle_st>> pools;
   std::map<const void*, Kernel> kernels;
   std::map<std::pair<const void*, int>, int> shared_limits;  // by kernel and device
 };

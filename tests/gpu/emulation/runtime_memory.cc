@@ -65,6 +65,33 @@ cudaError_t download(void* to, const void* from, size_t bytes, cudaStream_t stre
 
 }  // namespace
 
+namespace {
+
+CUmemPoolHandle_st& find(cudaMemPool_t pool) {
+  if (!state().pools.contains(pool)) die("a memory pool that there is not");
+  return *state().pools[pool];
+}
+
+// What the driver calls free: what pools have counts as taken.
+int64_t free_bytes() {
+  int64_t free = memory_bytes() - state().use.bytes;
+  for (const auto& [handle, pool] : state().pools) free -= static_cast<int64_t>(pool->unused());
+  return std::max<int64_t>(0, free);
+}
+
+cudaError_t allocate_on_device(size_t bytes, int64_t room, void** memory) {
+  ++state().use.n_allocations;
+  if (static_cast<int64_t>(bytes) > room) return cudaErrorMemoryAllocation;
+  return allocate(state().device[this_thread().device], state().use.bytes, state().faults.allocation, bytes, memory);
+}
+
+void release_on_device(void* memory) {
+  const bool first = state().device[0].contains(memory);
+  release(state().device[first ? 0 : 1], state().use.bytes, memory);
+}
+
+}  // namespace
+
 bool lies_in(const std::map<const void*, size_t>& kind, const void* p, size_t bytes) {
   auto after = kind.upper_bound(p);
   if (after == kind.begin()) return false;
@@ -83,25 +110,101 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return perform("cudaMemGetInfo", [&] {
     if (state().faults.hides_free_memory) return cudaErrorInvalidValue;
     *total = static_cast<size_t>(memory_bytes());
-    *free = static_cast<size_t>(std::max<int64_t>(0, memory_bytes() - state().use.bytes));
+    *free = static_cast<size_t>(free_bytes());
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  return perform("cudaMalloc", [&] {
-    DeviceUse& use = state().use;
-    ++use.n_allocations;
-    if (use.bytes + static_cast<int64_t>(bytes) > memory_bytes()) return cudaErrorMemoryAllocation;
-    return allocate(state().device[this_thread().device], use.bytes, state().faults.allocation, bytes, memory);
-  });
+  return perform("cudaMalloc", [&] { return allocate_on_device(bytes, free_bytes(), memory); });
 }
 
 cudaError_t cudaFree(void* memory) {
   if (const cudaError_t forbidden = captured_elsewhere(); forbidden != cudaSuccess) return keep(forbidden);
   return end("cudaFree", [&] {
-    const bool first = state().device[0].contains(memory);
-    release(state().device[first ? 0 : 1], state().use.bytes, memory);
+    for (const auto& [handle, pool] : state().pools) {
+      if (pool->pieces.contains(memory)) die("a piece of a pool is released as other memory");
+    }
+    release_on_device(memory);
+  });
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return perform("cudaMemPoolCreate", [&] {
+    const bool known = properties->allocType == cudaMemAllocationTypePinned &&
+                       properties->handleTypes == cudaMemHandleTypeNone &&
+                       properties->location.type == cudaMemLocationTypeDevice;
+    if (!known || !state().machine.has_pools) return cudaErrorNotSupported;
+    auto made = std::make_unique<CUmemPoolHandle_st>();
+    made->device = properties->location.id;
+    *pool = made.get();
+    state().pools[*pool] = std::move(made);
+    ++state().use.n_pools;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return end("cudaMemPoolDestroy", [&] {
+    if (!find(pool).pieces.empty()) die("a memory pool is destroyed that is in use");
+    state().pools.erase(pool);
+    --state().use.n_pools;
+  });
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return perform("cudaMemPoolSetAttribute", [&] {
+    if (attribute != cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
+    find(pool).threshold = *static_cast<const uint64_t*>(value);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return perform("cudaMemPoolGetAttribute", [&] {
+    const bool of_used = attribute == cudaMemPoolAttrUsedMemCurrent;
+    if (!of_used && attribute != cudaMemPoolAttrReservedMemCurrent) return cudaErrorInvalidValue;
+    *static_cast<uint64_t*>(value) = of_used ? find(pool).used : find(pool).reserved;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
+  return perform("cudaMemPoolTrimTo", [&] {
+    CUmemPoolHandle_st& trimmed = find(pool);
+    trimmed.reserved = std::max(trimmed.used, std::min<uint64_t>(trimmed.reserved, bytes));
+    return cudaSuccess;
+  });
+}
+
+// At once, as everything of this kind: the real one allocates and releases in the stream's order.
+cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+  return perform("cudaMallocFromPoolAsync", [&] {
+    CUmemPoolHandle_st& from = find(pool);
+    if (find(stream)->device != from.device || from.device != this_thread().device) {
+      die("a piece of a pool of another device");
+    }
+    const auto unused = static_cast<int64_t>(from.unused());
+    const cudaError_t error = allocate_on_device(bytes, free_bytes() + unused, memory);
+    if (error != cudaSuccess) return error;
+    from.pieces[*memory] = bytes;
+    from.used += bytes;
+    from.reserved = std::max(from.reserved, from.used);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  return end("cudaFreeAsync", [&] {
+    (void)find(stream);
+    const auto of =
+        std::ranges::find_if(state().pools, [&](const auto& p) { return p.second->pieces.contains(memory); });
+    if (of == state().pools.end()) die("memory is released to a pool that is no piece of one");
+    CUmemPoolHandle_st& pool = *of->second;
+    pool.used -= pool.pieces[memory];
+    pool.pieces.erase(memory);
+    pool.reserved = std::max(pool.used, std::min(pool.reserved, pool.threshold));
+    release_on_device(memory);
   });
 }
 

@@ -17,6 +17,7 @@ typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUgraph_st* cudaGraph_t;
 typedef struct CUgraphNode_st* cudaGraphNode_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUmemPoolHandle_st* cudaMemPool_t;
 
 typedef enum cudaError {
   cudaSuccess = 0,
@@ -46,7 +47,20 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault = 4
 };
 
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrMemoryPoolsSupported = 115
+};
+
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+enum cudaMemAllocationType { cudaMemAllocationTypePinned = 1 };
+enum cudaMemAllocationHandleType { cudaMemHandleTypeNone = 0 };
+enum cudaMemPoolAttr {
+  cudaMemPoolAttrReleaseThreshold = 4,
+  cudaMemPoolAttrReservedMemCurrent = 5,
+  cudaMemPoolAttrUsedMemCurrent = 7
+};
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -83,6 +97,17 @@ struct cudaKernelNodeParams {
   void** extra;
 };
 
+struct cudaMemLocation {
+  enum cudaMemLocationType type;
+  int id;
+};
+
+struct cudaMemPoolProps {
+  enum cudaMemAllocationType allocType;
+  enum cudaMemAllocationHandleType handleTypes;
+  struct cudaMemLocation location;
+};
+
 typedef struct cudaGraphExecUpdateResultInfo_st {
   enum cudaGraphExecUpdateResult result;
   cudaGraphNode_t errorNode;
@@ -112,6 +137,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const struct cudaMemPoolProps* properties);
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes);
+cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
