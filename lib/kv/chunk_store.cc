@@ -574,6 +574,7 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
   selection_.truncate(n_tokens, known);
   passed_ = std::min(passed_, first_spare_query(n_tokens, geometry_.chunk));
   next_query_ = std::min(next_query_, n_tokens);
+  taken_over_ = {0, 0};
   full_from_ = std::min(full_from_, keep);
   narrow_until_ = std::min(narrow_until_, n_tokens / geometry_.chunk);
 }

@@ -510,7 +510,10 @@ class ChunkStore {
   int64_t n_evicted_ = 0;
   int64_t passed_ = 0;      // the first spare query of the last drop_unseen() with ranges
   int64_t next_query_ = 0;  // queries to come have at least this index: where the text came from, or was dropped
-  int64_t full_from_ = 0;   // before this chunk there is no full record
+  // Keys that were taken over for the step that comes next; empty when that is settled. If the step fails they go, and
+  // the text goes on at their beginning.
+  KeyRange taken_over_{0, 0};
+  int64_t full_from_ = 0;           // before this chunk there is no full record
   std::vector<int64_t> to_narrow_;  // of the reserved step; perhaps not reserved, where that failed
   int64_t narrow_until_ = 0;        // before this chunk each one that is held has its narrow record
   // By kind: the residency knows that the chunks before it are complete.

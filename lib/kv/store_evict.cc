@@ -104,11 +104,19 @@ void ChunkStore::drop_unseen(const KeptKeys& kept) {
 // Whether there was anything spare.
 bool ChunkStore::drop_spare() {
   const int64_t before = n_evicted_;
-  if (options_.seen) drop_all_but(kKindsOfText, seen_text(next_query_));
+  // Behind what was taken over queries see less of the text before it; but that has to stay until the step is settled.
+  const bool takes_over = taken_over_.begin < taken_over_.end;
+  const auto needed = [&](const auto& seen) {
+    std::vector<KeyRange> ranges = seen(takes_over ? taken_over_.end : next_query_);
+    if (takes_over) unite(ranges, seen(next_query_), taken_over_.begin);
+    return ranges;
+  };
+  const std::vector<KeyRange> text = needed([&](int64_t query) { return seen_text(query); });
+  if (options_.seen) drop_all_but(kKindsOfText, text);
   if (options_.windowed.any()) {
-    std::vector<KeyRange> seen = seen_in_windows(next_query_);
-    if (options_.windowed.keeps_all) unite(seen, seen_text(next_query_), kNoLimit);
-    drop_all_but(kKindsOfWindows, seen);
+    std::vector<KeyRange> windowed = needed([&](int64_t query) { return seen_in_windows(query); });
+    if (options_.windowed.keeps_all) unite(windowed, text, kNoLimit);
+    drop_all_but(kKindsOfWindows, windowed);
   }
   std::erase_if(to_narrow_, [&](int64_t chunk) { return !table_.holds(RecordKind::kNarrow, chunk); });
   return n_evicted_ > before;

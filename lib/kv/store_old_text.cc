@@ -20,6 +20,7 @@ bool ChunkStore::holds_for(int64_t next_query, int64_t begin, int64_t end) const
 
 void ChunkStore::drop_old_text(int64_t next_query) {
   next_query_ = next_query;
+  taken_over_ = {0, 0};
   const int64_t old = options_.old.before(next_query, geometry_.chunk) / geometry_.chunk;
   advance_narrow(old);
   const int64_t end = std::min(old - kSpareChunks, narrow_until_);

@@ -214,7 +214,7 @@ Result<ChunkStore::Adopted> ChunkStore::adopt(int64_t end, const ChunkIds& ids_o
     return Adopted{0, adopted.end};
   }
   enter_held(first, first + adopted.n_chunks);
-  if (adopted.n_chunks > 0) next_query_ = std::max(next_query_, query);
+  if (adopted.n_chunks > 0) taken_over_ = {first * geometry_.chunk, query};
   if (adopted.end == AdoptEnd::kAll && adopted.n_chunks < n_asked) adopted.end = AdoptEnd::kUnknown;
   return adopted;
 }

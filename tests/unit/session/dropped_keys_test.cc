@@ -282,6 +282,46 @@ TEST_P(DroppedKeys, ReleasedSessionsAreFound) {
   EXPECT_EQ(kept().n_hits > 0, GetParam().shares);
 }
 
+// Behind what a step takes over, queries see less of the text before it. If the step then has no room, the text goes on
+// from where it was.
+TEST_P(DroppedKeys, WhatIsTakenOverWithoutRoomLosesNothing) {
+  if (!GetParam().shares) GTEST_SKIP();
+  SessionOptions sharing = this->sharing();
+  sharing.prefill_block = 320;
+  const Tokens text = random_tokens(*model_, 900);
+  const auto part = [&](int64_t begin, int64_t end) { return std::span(text).subspan(begin, end - begin); };
+  const auto read = [&](const std::shared_ptr<Session>& session, std::span<const int32_t> tokens) {
+    expect_ok(session->feed_tokens(tokens));
+    expect_ok(run(session).status);
+  };
+  const auto alone = make_session(model_, sharing);
+  read(alone, text);
+  int64_t n_without_room = 0;
+  Status status(Code::kBudget, "");
+  for (int64_t more = 0; !status.ok(); more += stats(*alone).kv_record_bytes) {
+    SCOPED_TRACE(more);
+    RuntimeOptions runtime;
+    runtime.n_threads = 2;
+    runtime.kv_memory_bytes = stats(*alone).kv_bytes_peak + more;
+    const auto model = load(GetParam().model, runtime);
+    const auto session = make_session(model, sharing);
+    read(session, part(0, 240));
+    auto longer = take(session->fork());
+    read(longer, part(240, 464));
+    read(longer, random_tokens(*model, 3));
+    expect_ok(session->feed_tokens(part(240, 900)));
+    status = run(session).status;
+    if (!status.ok()) {
+      ASSERT_EQ(status.code(), Code::kBudget) << status.message();
+      ++n_without_room;
+    }
+    longer.reset();
+    expect_ok(run(session).status);
+    ASSERT_TRUE(same_bits(last_logits(*alone), last_logits(*session)));
+  }
+  EXPECT_GT(n_without_room, 0);
+}
+
 // A longer text that begins as a shorter one lacks what the shorter one's end sees.
 TEST_P(DroppedKeys, AShorterTextIsKeptBesideALongerOne) {
   const Tokens text = random_tokens(*model_, 600);
