@@ -12,7 +12,6 @@ import (
 
 // RuntimeOptions is quire_runtime_options.
 type RuntimeOptions struct {
-	// compute threads, all created here; 0: the number of cores; at most 1024
 	Threads int32 `json:"n_threads"`
 
 	// the most talkative level wanted; 0: LogWarning
@@ -138,7 +137,7 @@ func (v *ModelOptions) inC(pins *pins) *C.quire_model_options {
 
 // QuantizeOptions is quire_quantize_options.
 type QuantizeOptions struct {
-	// 0: the number of cores; at most 1024
+	// 0: as in quire_runtime_options; at most 1024
 	Threads int32 `json:"n_threads"`
 
 	// a name of quire_get_quantizations; NULL: "q4_k_m"

@@ -16,7 +16,6 @@ export interface Error {
 }
 
 export interface RuntimeOptions {
-  /** compute threads, all created here; 0: the number of cores; at most 1024 */
   nThreads?: number;
   /** the most talkative level wanted; 0: QUIRE_LOG_WARNING */
   logLevel?: number;
@@ -149,7 +148,7 @@ export interface ModelInfo {
 }
 
 export interface QuantizeOptions {
-  /** 0: the number of cores; at most 1024 */
+  /** 0: as in quire_runtime_options; at most 1024 */
   nThreads?: number;
   /** a name of quire_get_quantizations; NULL: "q4_k_m" */
   recipe?: string;

@@ -187,7 +187,8 @@ typedef void (*quire_progress_callback)(void* user_data, int64_t done, int64_t t
 typedef struct quire_runtime_options {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
-  /* compute threads, all created here; 0: the number of cores; at most 1024 */
+  /* compute threads, all created here; 0: one for each core that the process may use (its
+     affinity; on Linux the processor time of its control groups, too); at most 1024 */
   int32_t n_threads;
   int32_t log_level; /* the most talkative level wanted; 0: QUIRE_LOG_WARNING */
   /* threads that move chunks between tiers (see "Tiers"), at most 64, created with the first
@@ -476,7 +477,7 @@ QUIRE_API quire_status quire_model_describe_files(const char* path, size_t path_
 typedef struct quire_quantize_options {
   uint32_t struct_size;
   uint32_t flags;     /* 0 */
-  int32_t n_threads;  /* 0: the number of cores; at most 1024 */
+  int32_t n_threads;  /* 0: as in quire_runtime_options; at most 1024 */
   int32_t reserved;   /* 0 */
   const char* recipe; /* a name of quire_get_quantizations; NULL: "q4_k_m" */
   size_t recipe_len;

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "lib/support/os_processors.h"
+
 namespace quire {
 namespace {
 
@@ -40,6 +42,11 @@ MemorySize os_memory_size() {
   for (std::string key; file >> key; file.ignore(256, '\n')) {
     int64_t kib = 0;
     if (key == "MemAvailable:" && file >> kib) size.available = kib * 1024;
+  }
+  const GroupLimits limits = os_group_limits();
+  if (limits.memory_bytes > 0) {
+    size.total = std::min(size.total, limits.memory_bytes);
+    size.available = std::min(size.available, limits.memory_left);
   }
   return size;
 }

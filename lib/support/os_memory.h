@@ -12,7 +12,7 @@ namespace quire {
 void* os_allocate(size_t size, size_t alignment);
 void os_free(void* memory);
 
-// Of the machine, in bytes; 0: not known. Any thread.
+// Of the machine, or what a control group lets this process have of it, in bytes; 0: not known. Any thread.
 struct MemorySize {
   int64_t total = 0;
   int64_t available = 0;  // without swapping

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string>
 
+#include "lib/support/os_processors.h"
 #include "lib/support/os_timer_slack.h"
 
 namespace quire {
@@ -56,7 +57,7 @@ struct ThreadPool::Job {
 };
 
 int thread_count(int wanted) {
-  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return wanted > 0 ? wanted : os_usable_processors();
 }
 
 void prepare_compute_thread(const char* name) {

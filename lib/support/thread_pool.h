@@ -81,7 +81,7 @@ class ThreadPool {
   CondVar wake_;
 };
 
-// `wanted` threads, or (0) one for each core.
+// `wanted` threads, or (0) one for each processor that this process may use.
 int thread_count(int wanted);
 
 // Calls start(), which starts threads. kOutOfMemory: the system has no more of them.

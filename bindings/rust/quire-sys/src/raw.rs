@@ -415,7 +415,6 @@ pub struct quire_runtime_options {
     pub struct_size: u32,
     /// 0
     pub flags: u32,
-    /// compute threads, all created here; 0: the number of cores; at most 1024
     pub n_threads: i32,
     /// the most talkative level wanted; 0: QUIRE_LOG_WARNING
     pub log_level: i32,
@@ -683,7 +682,7 @@ pub struct quire_quantize_options {
     pub struct_size: u32,
     /// 0
     pub flags: u32,
-    /// 0: the number of cores; at most 1024
+    /// 0: as in quire_runtime_options; at most 1024
     pub n_threads: i32,
     /// 0
     pub reserved: i32,
