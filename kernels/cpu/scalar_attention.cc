@@ -67,8 +67,8 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
     scores[j] = exp_f32(scores[j] - shift);
     partial[j % kSumLanes] += scores[j];
   }
-  *max = top;
   *sum = add_by_halves(partial);
+  *max = std::isnan(*sum) ? *sum : top;
   if (block_sums) sum_blocks(scores, begin, end, block_sums);
 }
 

@@ -144,8 +144,8 @@ void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, floa
     exp_edge(scores, block, begin, end, shift, lanes);
     for (int p = 0; p < kParts; ++p) sums[p] = hn::LoadU(d, lanes + p * kLanes);
   }
-  *max = top;
   *sum = sum_of_parts(sums);
+  *max = std::isnan(*sum) ? *sum : top;
   if (block_sums) sum_any_blocks(scores, begin, end, block_sums);
 }
 

@@ -412,6 +412,30 @@ TEST_P(AttentionTest, NothingVisibleIsAnEmptyPart) {
   EXPECT_EQ(running_out, std::vector<float>(4, 2.0f));
 }
 
+TEST_P(AttentionTest, ScoresThatAreNoNumbersAreNoEmptyPart) {
+  for (const int64_t n : {1, 3, 16, 40, 100}) {
+    for (const bool all : {true, false}) {
+      std::vector<float> scores(128, NAN);
+      if (!all) {
+        const std::vector<float> x = normal(n);
+        std::copy(x.begin(), x.end(), scores.begin());
+        scores[static_cast<size_t>(between(0, n - 1))] = NAN;
+      }
+      float max, sum;
+      softmax_partial(scores.data(), 0, n, &max, &sum);
+      EXPECT_TRUE(std::isnan(max));
+      EXPECT_TRUE(std::isnan(sum));
+      const float out[] = {1, 2}, number[] = {3, 4};
+      float running_max = -std::numeric_limits<float>::infinity(), running_sum = 0, running_out[2] = {};
+      merge_partial(0, 1, number, 2, &running_max, &running_sum, running_out);
+      merge_partial(max, sum, out, 2, &running_max, &running_sum, running_out);
+      merge_partial(0, 1, number, 2, &running_max, &running_sum, running_out);
+      EXPECT_TRUE(std::isnan(running_sum));
+      EXPECT_TRUE(std::isnan(running_out[0]));
+    }
+  }
+}
+
 TEST_P(AttentionTest, MergeGolden) {  // logits (1, 2), values (1,0), (0,1); then logit 0.5, value (2,2)
   std::vector<float> scores = {1.0f, 2.0f}, part(2, 0.0f), running(2, std::numeric_limits<float>::quiet_NaN());
   const std::vector<float> values = {1.0f, 0.0f, 0.0f, 1.0f}, last = {2.0f, 2.0f};
