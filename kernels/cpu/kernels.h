@@ -127,6 +127,18 @@ void add_scaled(const float* x, float factor, int64_t n, float* y);
 // True if every element is finite.
 bool all_finite(const float* x, int64_t n);
 
+// What a stretch of a row of logits has of the row's softmax.
+struct LogitsPart {
+  bool finite;  // every logit is; otherwise nothing else means anything
+  float max;
+  double sum;  // of exp(logit - max), relative error below 1e-6; terms in f32, added in f64 by index % kSumLanes
+};
+
+constexpr int64_t kLogitsBlock = 64;  // logits of which the greatest one is told
+
+// Of logits [0, n), n > 0. maxima: f32 [ceil(n / kLogitsBlock)], the greatest logit of each block.
+LogitsPart look_at_logits(const float* logits, int64_t n, float* maxima);
+
 // ---- KV records ---------------------------------------------------------------------------------------------------
 
 // Keys of one KV head and chunk: blocks of kKeyBlock keys, [ceil(l / kKeyBlock)][d][kKeyBlock]; lane = key % kKeyBlock.
@@ -193,7 +205,8 @@ void attention_scores(const float* q, int64_t n_q, int64_t d, ElementType type, 
 // One query's softmax over scores of keys [begin, end) counted as in `scores` (whose element 0 is a lane-0 key):
 // turns scores[begin..end) into exp(score - max) and returns max and their sum. The sum is formed in kKeyBlock
 // partial sums by lane (index % kKeyBlock), ascending, then those by halves (8, 4, 2, 1): elements outside [begin, end)
-// add exactly nothing.  begin < end.  block_sums: if not null, what sum_blocks() gives of the new scores.
+// add exactly nothing. If a score is NaN, or positive infinity, both are NaN, so that no merge takes the part for an
+// empty one.  begin < end.  block_sums: if not null, what sum_blocks() gives of the new scores.
 void softmax_partial(float* scores, int64_t begin, int64_t end, float* max, float* sum, float* block_sums = nullptr);
 
 // sums[b - begin / kKeyBlock] = sum of p[j] over the keys j of block b in [begin, end), for the blocks b that touch
@@ -278,6 +291,7 @@ void geglu(const float* gate_up, int64_t n, float* out);
 void rotate(const float* x, const float* cos, const float* sin, float scale, int64_t d, float* out);
 void add_scaled(const float* x, float factor, int64_t n, float* y);
 bool all_finite(const float* x, int64_t n);
+LogitsPart look_at_logits(const float* logits, int64_t n, float* maxima);
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index);
 void load_key(ElementType type, const void* keys, int64_t index, int64_t d, float* key);
 void turn_keys(ElementType type, const void* keys, int64_t begin, int64_t end, int64_t d, const float* turns,

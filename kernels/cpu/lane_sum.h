@@ -5,7 +5,8 @@ namespace quire::cpu {
 
 constexpr int kSumLanes = 16;
 
-inline float add_by_halves(float* partial) {
+template <class Float>
+Float add_by_halves(Float* partial) {
   for (int half = kSumLanes / 2; half > 0; half /= 2) {
     for (int lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
   }

@@ -1,6 +1,8 @@
 // Scalar references of the row kernels and of key storage.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/kernels.h"
@@ -67,6 +69,20 @@ bool all_finite(const float* x, int64_t n) {
     if (!std::isfinite(x[j])) return false;
   }
   return true;
+}
+
+LogitsPart look_at_logits(const float* logits, int64_t n, float* maxima) {
+  LogitsPart part{all_finite(logits, n), -std::numeric_limits<float>::infinity(), 0};
+  if (!part.finite) return part;
+  for (int64_t begin = 0; begin < n; begin += kLogitsBlock) {
+    const float most = *std::max_element(logits + begin, logits + std::min(n, begin + kLogitsBlock));
+    maxima[begin / kLogitsBlock] = most;
+    part.max = std::max(part.max, most);
+  }
+  double partial[kSumLanes] = {};
+  for (int64_t j = 0; j < n; ++j) partial[j % kSumLanes] += exp_f32(logits[j] - part.max);
+  part.sum = add_by_halves(partial);
+  return part;
 }
 
 void store_key(const float* key, int64_t d, ElementType type, void* keys, int64_t index) {

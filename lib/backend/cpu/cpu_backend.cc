@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "lib/backend/cpu/cpu_matrix.h"
+#include "lib/backend/cpu/cpu_ranking.h"
 #include "lib/backend/cpu/cpu_selection.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
@@ -556,6 +557,12 @@ class CpuBackend final : public Backend {
       return {};
     }
     return pool_.run(n * tasks, exec.cancel, keep) ? Status() : cancelled();
+  }
+
+  int64_t most_ranked(int64_t /*width*/) const override { return kMostRanked; }
+
+  Status rank_logits(Exec exec, Rows logits, int64_t n, int64_t width, int64_t k, Buffer& out) override {
+    return run_ranking(pool_, workspace_, exec.cancel, logits, n, width, k, out);
   }
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }

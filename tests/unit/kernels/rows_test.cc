@@ -36,6 +36,34 @@ TEST_P(RowsTest, RmsNorm) {
   }
 }
 
+TEST_P(RowsTest, LookAtLogits) {
+  for (const int64_t n : kSizes) {
+    for (const float scale : {0.1f, 5.0f, 30.0f}) {
+      const std::vector<float> x = normal(n, scale);
+      std::vector<float> maxima(static_cast<size_t>(ceil_div(n, kLogitsBlock))), expected_maxima = maxima;
+      const LogitsPart part = look_at_logits(x.data(), n, maxima.data());
+      const LogitsPart expected = scalar::look_at_logits(x.data(), n, expected_maxima.data());
+      expect_same_bits(maxima, expected_maxima, "maxima");
+      EXPECT_TRUE(part.finite);
+      EXPECT_EQ(part.max, expected.max);
+      EXPECT_EQ(part.sum, expected.sum);
+      for (int64_t begin = 0; begin < n; begin += kLogitsBlock) {
+        EXPECT_EQ(maxima[static_cast<size_t>(begin / kLogitsBlock)],
+                  *std::max_element(x.begin() + begin, x.begin() + std::min(n, begin + kLogitsBlock)));
+      }
+      const double most = *std::max_element(x.begin(), x.end());
+      double sum = 0;
+      for (const float v : x) sum += std::exp(v - most);
+      ASSERT_NEAR(part.sum, sum, 1e-6 * sum) << n;
+      for (const float bad : {NAN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+        std::vector<float> with_bad = x;
+        with_bad[static_cast<size_t>(between(0, n - 1))] = bad;
+        EXPECT_FALSE(look_at_logits(with_bad.data(), n, maxima.data()).finite);
+      }
+    }
+  }
+}
+
 TEST_P(RowsTest, Swiglu) {
   for (const int64_t n : kSizes) {
     std::vector<float> x = normal(2 * n, 8.0f);
