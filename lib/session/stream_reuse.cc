@@ -34,8 +34,9 @@ Status GenerationStream::reuse_chunks(Block& block, int64_t* stop) {
   offered_ = true;
   if (kv.n_prefixes() != first / chunk) return miss(ReuseMiss::kUnknown);
   const auto ids_of = [&](int64_t c) { return contents.chunk_ids(c); };
+  // Of a text that nobody has, no more than its next chunk is looked at in each step.
+  if (!kv.knows_prefix(begin, ids_of)) return miss(ReuseMiss::kUnknown);
   if (first % chunk != 0) {
-    if (!kv.knows_prefix(begin, ids_of)) return miss(ReuseMiss::kUnknown);
     *stop = begin * chunk;
     return {};
   }
