@@ -12,10 +12,11 @@ Result<std::unique_ptr<const Strategy>> choose_strategy(const Model& model, cons
   const ModelConfig& config = model.llama->config();
   const Backend& backend = model.llama->backend();
   const bool lower_holds_all = backend.has_own_memory() || !options.spill_directory.empty();
-  const StrategyContext context =
+  StrategyContext context =
       strategy_context(config, {options.expected_tokens, options.kv_type, first_budget(backend, options),
                                 options.prefill_block, lower_holds_all ? kNoLimit : options.compressed_budget_bytes,
                                 options.old_text, options.keep_behind_windows});
+  context.beacon_only_by_name = !options.adapters.empty();
   QUIRE_ASSIGN(auto strategy, make_strategy(options.strategy, context));
   if (!strategy->condenses() || options.adapters.empty()) return strategy;
   return Status(Code::kUnsupported,

@@ -76,7 +76,8 @@ struct StrategyContext {
   std::vector<double> freq_factors;         // and the scaling `freq_factors`: a divisor for each pair; empty: none
   DualChunkConfig dual_chunk;
   std::optional<BeaconConfig> beacon;  // the model has beacon weights
-  // There is no model at hand: `beacon` is for expressions that name the method, and `auto` does not choose it.
+  // `beacon` is for expressions that name the method, and `auto` does not choose it: there is no model at hand, or the
+  // session has adapters, for which those weights are not made.
   bool beacon_only_by_name = false;
   int64_t sliding_window = 0;      // the model's own: query i sees key j only if i - j is less; 0: none
   bool some_layers_slide = false;  // it is of some layers only (Strategy::window_layers)

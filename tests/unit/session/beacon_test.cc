@@ -13,6 +13,8 @@ namespace quire::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 constexpr int64_t kWindow = 32;
 
@@ -225,6 +227,13 @@ TEST_F(Beacons, AdaptersAreRefused) {
   EXPECT_EQ(Session::check(*model_, options).code(), Code::kUnsupported);
   options.strategy = "full";
   EXPECT_TRUE(Session::create(model_, options).ok());
+  // `auto` takes another one then.
+  options.strategy = "auto";
+  options.expected_tokens = 5000;
+  const auto with_adapters = make_session(model_, options);
+  options.adapters.clear();
+  EXPECT_THAT(make_session(model_, options)->strategy(), StartsWith("beacon("));
+  EXPECT_THAT(with_adapters->strategy(), Not(StartsWith("beacon(")));
 }
 
 TEST_F(Beacons, ARandomSessionGoesOn) {
