@@ -136,9 +136,10 @@ Status fill_chunk(ChunkStore& kv, Filler& filler, KvKind kind, int n_layers, int
 // What a strategy that selects chunks reads besides: representations, and the queries of the chunk in progress.
 Status fill_selection(ChunkStore& kv, Filler& filler, const Strategy& strategy, int n_layers, int64_t n_keys) {
   if (!strategy.selects_chunks()) return {};
+  const ElementType type = strategy.selection().vector_type(kv.geometry().type);
   for (int layer = 0; layer < n_layers; ++layer) {
     for (const auto& page : kv.representations(layer).pages) {
-      QUIRE_TRY(filler.fill(*page, 0, page->size(), ElementType::kF32));
+      QUIRE_TRY(filler.fill(*page, 0, page->size(), type));
     }
     const int64_t chunk = strategy.selection().chunk;
     const Rows queries = kv.queries_in_progress(layer, n_keys / chunk);

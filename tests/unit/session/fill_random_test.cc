@@ -60,6 +60,31 @@ TEST(FillRandom, ServesAStrategyThatSelectsChunks) {
   }
 }
 
+// Of whichever type they are: a choice by numbers that are not finite would be none.
+TEST(FillRandom, RepresentationsAreFinite) {
+  const auto model = load("short_128");
+  for (const auto& [strategy, kv_type, type] :
+       {std::tuple{"dca_topk(chunk=16, chunks=4, kv_chunk=16)", ElementType::kF16, ElementType::kF16},
+        {"dca_topk(chunk=16, chunks=4, kv_chunk=16)", ElementType::kBF16, ElementType::kBF16},
+        {"longheads(chunk=16, chunks=4)", ElementType::kF16, ElementType::kF32},
+        {"longheads(chunk=16, chunks=4, vectors=bf16)", ElementType::kF16, ElementType::kBF16}}) {
+    SessionOptions options = with_strategy(strategy);
+    options.kv_type = kv_type;
+    const auto session = make_session(model, options);
+    expect_ok(session->fill_random(300, 7));
+    const auto work = take(session->begin_work());
+    const auto& pages = work.contents().kv().representations(0).pages;
+    ASSERT_FALSE(pages.empty());
+    int64_t n_wrong = 0;
+    for (const auto& page : pages) {
+      for (int64_t i = 0; i < static_cast<int64_t>(page->size() / element_bytes(type)); ++i) {
+        n_wrong += std::abs(load_element(type, page->host(), i)) < 0.5f ? 0 : 1;
+      }
+    }
+    EXPECT_EQ(n_wrong, 0) << strategy;
+  }
+}
+
 TEST(FillRandom, TheSessionReadsOnAndStartsAnew) {
   const auto model = load("short_128");
   const auto session = make_session(model, with_strategy("dca(kv_chunk=16)"));
