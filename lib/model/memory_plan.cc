@@ -145,7 +145,7 @@ template <typename Weight>
 HeldChunks most_chunks(const KvShape& shape, const MemoryRequest& request, const Weight& weight) {
   const Strategy& strategy = shape.strategy;
   constexpr int64_t kMostBlocks = 16384;
-  const int64_t n = request.n_tokens, block = request.prefill_block;
+  const int64_t n = request.n_tokens, block = std::min(request.prefill_block, strategy.window_end(0));
   int64_t first = std::max<int64_t>(0, n - kMostBlocks * block);
   if (!strategy.condenses()) {
     first = first / block * block;
