@@ -113,8 +113,7 @@ Status read_old_text(const quire_session_options& o, OldText* old) {
 
 Status read_session_options(const quire_session_options* in, const Backend& backend, SessionOptions* out) {
   quire_session_options o;
-  QUIRE_TRY(
-      read_options(in, QUIRE_SESSION_NO_PREFIX_REUSE | QUIRE_SESSION_KEEP_BEHIND_WINDOWS, "quire_session_options", &o));
+  QUIRE_TRY(read_options(in, kSessionFlags, "quire_session_options", &o));
   QUIRE_TRY(read_strategy(o.strategy, o.strategy_len, &out->strategy));
   QUIRE_TRY(check_range("kv_type", o.kv_type, 0, QUIRE_TYPE_BF16));
   QUIRE_TRY(check_range("overflow", o.overflow, 0, QUIRE_OVERFLOW_EXTRAPOLATE));

@@ -8,6 +8,9 @@
 
 namespace quire::abi {
 
+// Of quire_session_options.
+constexpr uint32_t kSessionFlags = QUIRE_SESSION_NO_PREFIX_REUSE | QUIRE_SESSION_KEEP_BEHIND_WINDOWS;
+
 // A strategy without a model.
 struct StrategyOptions {
   std::string expression = "full";

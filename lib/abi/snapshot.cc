@@ -16,7 +16,7 @@ namespace {
 Status read_load_options(const quire_session_options* options, const Backend& backend, LoadOptions* out) {
   QUIRE_TRY(read_session_options(options, backend, &out->session));
   quire_session_options given;
-  QUIRE_TRY(read_options(options, QUIRE_SESSION_NO_PREFIX_REUSE, "quire_session_options", &given));
+  QUIRE_TRY(read_options(options, kSessionFlags, "quire_session_options", &given));
   out->strategy_given = given.strategy != nullptr;
   out->kv_type_given = given.kv_type != 0;
   out->old_text_given = given.kv_old_type != 0;

@@ -103,6 +103,10 @@ static void test_round_trip(quire_model* model) {
   options.kv_host_budget_bytes = 1;
   EXPECT(QUIRE_ERROR_BUDGET, quire_session_load(model, OUT, len, &options, &loaded, &err));
   CHECK(loaded == NULL);
+  options.kv_host_budget_bytes = 0;
+  options.flags = QUIRE_SESSION_NO_PREFIX_REUSE | QUIRE_SESSION_KEEP_BEHIND_WINDOWS;
+  EXPECT_OK(quire_session_load(model, OUT, len, &options, &loaded, &err));
+  quire_session_release(loaded);
   EXPECT_OK(quire_session_close(session, &err));
   EXPECT(QUIRE_ERROR_CLOSED, quire_session_save(session, OUT, len, NULL, &err));
   quire_session_release(session);
