@@ -175,9 +175,9 @@ Result<StoreMatch> DocumentStore::choose_place(const StoreListing& listing, cons
     }
   }
   // A text shorter than a link, of which candidates() knows nothing.
-  place.name = TokenChain(fingerprint, tokens).name();
+  place.name = TokenChain(fingerprint, tokens).name(fingerprint);
   const StoreEntry* same = listing.find(place.name);
-  if (!same || !same->damage.ok()) return place;
+  if (!same || !same->damage.ok() || quire::fingerprint(same->text.origin) != fingerprint) return place;
   const auto own = read_tokens(place.name);
   if (own.ok() && begins_with(own.value(), tokens)) place.n_tokens = n_tokens;
   return place;

@@ -27,10 +27,15 @@ Status read_block(const SnapshotFile& file, const JsonReader& reader, const char
   return file.read(block, std::as_writable_bytes(std::span(*values)));
 }
 
+// What the first link is hashed over, beside its tokens.
+TokenChain::Link root(const std::string& fingerprint) {
+  return content_checksum(std::as_bytes(std::span(fingerprint)));
+}
+
 }  // namespace
 
 TokenChain::TokenChain(const std::string& fingerprint, std::span<const int32_t> tokens) {
-  Link last = content_checksum(std::as_bytes(std::span(fingerprint.data(), fingerprint.size())));
+  Link last = root(fingerprint);
   std::vector<std::byte> hashed;
   for (; tokens.size() >= kTokens; tokens = tokens.subspan(kTokens)) {
     const auto ids = std::as_bytes(tokens.first(kTokens));
@@ -42,10 +47,8 @@ TokenChain::TokenChain(const std::string& fingerprint, std::span<const int32_t> 
   tail.assign(tokens.begin(), tokens.end());
 }
 
-std::string TokenChain::name() const {
-  ContentHash hash;
-  if (!links.empty()) hash.add(links.back());
-  return hash.add(std::as_bytes(std::span(tail))).hex();
+std::string TokenChain::name(const std::string& fingerprint) const {
+  return ContentHash().add(links.empty() ? root(fingerprint) : links.back()).add(std::as_bytes(std::span(tail))).hex();
 }
 
 int64_t TokenChain::common(const TokenChain& other, std::span<const int32_t> tokens) const {

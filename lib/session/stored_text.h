@@ -28,8 +28,8 @@ struct TokenChain {
   TokenChain() = default;
   TokenChain(const std::string& fingerprint, std::span<const int32_t> tokens);
   int64_t n_tokens() const { return static_cast<int64_t>(links.size()) * kTokens + static_cast<int64_t>(tail.size()); }
-  // 32 hexadecimal digits of all of it.
-  std::string name() const;
+  // 32 hexadecimal digits of all of it, and of the fingerprint that it was made with.
+  std::string name(const std::string& fingerprint) const;
   // How many of the first tokens of a text are this one's, as far as the hashes tell: whole links, and all of this text
   // where it is a prefix of the other one. `other` is that text's chain, and `tokens` its tokens.
   int64_t common(const TokenChain& other, std::span<const int32_t> tokens) const;

@@ -156,6 +156,24 @@ TEST_F(DocumentStores, FindTheLongestPrefix) {
   expect_found(turning(a, 63, 100), name_d, 20);
 }
 
+// One text, read by sessions whose keys and values differ: two entries, however short it is.
+TEST_F(DocumentStores, KeepEqualTextsOfOtherSessionsApart) {
+  for (const int64_t n : {40, 64, 100}) {
+    SCOPED_TRACE(n);
+    const Tokens tokens = text(n, static_cast<uint32_t>(n)), wanted = turning(tokens, n, n + 1);
+    const std::string name = put(tokens);
+    SessionOptions other = options();
+    other.kv_type = ElementType::kF32;
+    const auto session = make_session(model_, other);
+    read_on(session, tokens);
+    const StoreMatch match = take(store_->put(*session, {}));
+    EXPECT_NE(match.name, name);
+    EXPECT_EQ(take(store_->find(model_, other, wanted)).name, match.name);
+    EXPECT_EQ(find(wanted).name, name);
+  }
+  expect_whole(6);
+}
+
 TEST_F(DocumentStores, StayWhereTheyAreWhenTheProcessGoesElsewhere) {
   const fs::path before = fs::current_path();
   fs::current_path(fs::path(path_).parent_path());
