@@ -241,7 +241,9 @@ Result<std::vector<int32_t>> DocumentStore::read_tokens(const std::string& name)
 
 Result<StoreMatch> DocumentStore::find(const std::shared_ptr<Model>& model, const SessionOptions& options,
                                        std::span<const int32_t> tokens) const {
-  SessionOptions plain = options;  // it computes nothing
+  QUIRE_ASSIGN(SnapshotOrigin origin, Session::identify(*model, options));
+  SessionOptions plain = options;               // it computes nothing
+  plain.strategy = std::move(origin.strategy);  // `auto` chooses by the budgets
   plain.device_budget_bytes = plain.kv_budget_bytes = plain.compressed_budget_bytes = plain.spill_budget_bytes = 0;
   plain.spill_directory.clear();
   StoreMatch match;

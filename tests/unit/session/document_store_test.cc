@@ -174,6 +174,26 @@ TEST_F(DocumentStores, KeepEqualTextsOfOtherSessionsApart) {
   expect_whole(6);
 }
 
+// `auto` chooses by the budgets of keys and values, which finding alone does not need.
+TEST_F(DocumentStores, FindWhatTheyWouldLoad) {
+  SessionOptions chosen = options();
+  chosen.strategy = "auto";
+  const std::string without_budget = take(Session::identify(*model_, chosen)).strategy;
+  const int64_t bytes = stats(*read(text(400))).kv_bytes;
+  chosen.kv_budget_bytes = bytes / 2;
+  ASSERT_NE(take(Session::identify(*model_, chosen)).strategy, without_budget);
+  const auto session = make_session(model_, chosen);
+  const Tokens tokens = text(100), wanted = turning(tokens, 100, 110);
+  read_on(session, tokens);
+  const std::string name = take(store_->put(*session, {})).name;
+  StoreMatch match;
+  EXPECT_TRUE(take(store_->load(model_, chosen, wanted, &match)));
+  EXPECT_EQ(match.name, name) << match.reason;
+  const StoreMatch found = take(store_->find(model_, chosen, wanted));
+  EXPECT_EQ(found.name, name) << found.reason;
+  EXPECT_EQ(found.n_computed, match.n_computed);
+}
+
 TEST_F(DocumentStores, StayWhereTheyAreWhenTheProcessGoesElsewhere) {
   const fs::path before = fs::current_path();
   fs::current_path(fs::path(path_).parent_path());
