@@ -371,8 +371,8 @@ Result<std::string> DocumentStore::describe() const {
     out.emplace("name", Json(entry.name));
     out.emplace("bytes", Json(entry.bytes));
     out.emplace("last_use", Json(entry.used_ns / 1'000'000'000));
-    const auto use = directory_.try_lock(entry.name, Lock::kUse, Kind::kExclusive);
-    out.emplace("in_use", Json(use.ok() && !use.value()));
+    const auto in_use = directory_.is_locked(entry.name, Lock::kUse);
+    out.emplace("in_use", Json(in_use.ok() && in_use.value()));
     if (entry.damage.ok()) {
       out.emplace("title", Json(utf8_sanitize(entry.text.title)));
       out.emplace("n_tokens", Json(entry.text.chain.n_tokens()));

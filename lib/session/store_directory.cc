@@ -88,6 +88,10 @@ Result<std::unique_ptr<FileLock>> StoreDirectory::lock_directory(const CancelTok
   return wait_for(kDirectoryByte, FileLock::Kind::kExclusive, cancel);
 }
 
+Result<bool> StoreDirectory::is_locked(const std::string& name, Lock lock) const {
+  return FileLock::is_held(lock_path(), lock_byte(name, lock));
+}
+
 // By asking again: a wait inside the system could not be cancelled.
 Result<std::unique_ptr<FileLock>> StoreDirectory::wait_for(int64_t byte, FileLock::Kind kind,
                                                            const CancelToken* cancel) const {

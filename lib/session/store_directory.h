@@ -59,6 +59,8 @@ class StoreDirectory {
   Result<std::unique_ptr<FileLock>> lock(const std::string& name, Lock lock, FileLock::Kind kind,
                                          const CancelToken* cancel) const;
   Result<std::unique_ptr<FileLock>> lock_directory(const CancelToken* cancel) const;
+  // Whether someone holds it, shared or not.
+  Result<bool> is_locked(const std::string& name, Lock lock) const;
 
   // What is known of an entry is read from its snapshot where it is missing, damaged or out of date, and then kept, if
   // that can be done. Errors: kIo, kNotFound: the directory cannot be read.

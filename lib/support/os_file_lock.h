@@ -19,12 +19,15 @@ class FileLock {
   // kIo (with errno): the file cannot be opened (for writing, where the lock is exclusive), or its file system has no
   // locks.
   static Result<std::unique_ptr<FileLock>> try_take(const std::string& path, int64_t byte, Kind kind);
+  // Whether someone holds a lock on the byte, of either kind. It takes none meanwhile. Errors: as of a shared lock.
+  static Result<bool> is_held(const std::string& path, int64_t byte);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
   FileLock() = default;
+  static Result<std::unique_ptr<FileLock>> open(const std::string& path, bool for_writing);
   int fd_ = -1;
 };
 

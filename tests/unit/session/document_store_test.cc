@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -544,6 +545,23 @@ TEST_F(DocumentStores, ServeThreads) {
   for (std::thread& thread : threads) thread.join();
   const auto all = described();
   for (const auto& entry : all["entries"]) expect_ok(store_->verify(entry["name"].get<std::string>(), {}));
+}
+
+// Who asks which entries are in use takes none of them away from others meanwhile.
+TEST_F(DocumentStores, AreDescribedWhileOthersReadThem) {
+  const std::string name = put(text(100));
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) take(store_->describe());
+  });
+  const auto directory = take(StoreDirectory::open(path_, false));
+  int n_refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    n_refused += take(directory.try_lock(name, StoreDirectory::Lock::kUse, FileLock::Kind::kShared)) ? 0 : 1;
+  }
+  EXPECT_EQ(n_refused, 0);
+  done = true;
+  other.join();
 }
 
 // A wait for another writer ends when it is cancelled.
