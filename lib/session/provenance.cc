@@ -14,17 +14,9 @@ Status append_text(const Tokenizer& tokenizer, int32_t id, std::string& bytes) {
 
 bool goes_on(char byte) { return (byte & 0xC0) == 0x80; }  // of a character that began before
 
-// How many bytes of tokens [0, ...) belong to a character that began before them.
-Result<int64_t> count_rest(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::string& bytes) {
-  int64_t rest = 0;
-  for (const int32_t id : ids) {
-    bytes.clear();
-    QUIRE_TRY(append_text(tokenizer, id, bytes));
-    const auto whole = std::find_if_not(bytes.begin(), bytes.end(), goes_on);
-    rest += whole - bytes.begin();
-    if (whole != bytes.end()) break;
-  }
-  return rest;
+// How many of the first bytes belong to a character that began before.
+int64_t count_rest(const std::string& bytes) {
+  return std::find_if_not(bytes.begin(), bytes.end(), goes_on) - bytes.begin();
 }
 
 // Where tokens begin in what was fed. Asked for ascending tokens it looks at each token once.
@@ -39,27 +31,37 @@ class Places {
       return m.feed < feed.feed || (m.feed == feed.feed && m.token <= token);
     }));
     if (mark->token == token) return mark->byte;
-    if (mark != mark_ || token_ > token) {
+    if (mark != mark_ || first_ > token) {
       mark_ = mark;
-      token_ = mark->token;
+      first_ = token_ = mark->token;
       byte_ = mark->byte;
     }
     for (; token_ < token; ++token_) {
-      bytes_.clear();
-      QUIRE_TRY(append_text(tokenizer_, text_.tokens()[static_cast<size_t>(token_)], bytes_));
+      QUIRE_TRY(read(token_));
       byte_ += static_cast<int64_t>(bytes_.size());
+      first_ = token_ + 1;
     }
-    const auto n = static_cast<size_t>(feed.end - token);
-    QUIRE_ASSIGN(const int64_t rest,
-                 count_rest(tokenizer_, text_.tokens().subspan(static_cast<size_t>(token), n), bytes_));
-    return byte_ + rest;
+    // To the next character: what tokens before it have is of the one before.
+    for (; token_ < feed.end; ++token_) {
+      QUIRE_TRY(read(token_));
+      const int64_t rest = count_rest(bytes_);
+      if (rest < static_cast<int64_t>(bytes_.size())) return byte_ + rest;
+      byte_ += rest;
+    }
+    return byte_;
   }
 
  private:
+  Status read(int64_t token) {
+    bytes_.clear();
+    return append_text(tokenizer_, text_.tokens()[static_cast<size_t>(token)], bytes_);
+  }
+
   const Tokenizer& tokenizer_;
   const TextState& text_;
   std::vector<TextMark>::const_iterator mark_{};
   int64_t token_ = -1, byte_ = 0;  // a token behind the mark, and where it begins
+  int64_t first_ = -1;             // from here to that token no character begins
   std::string bytes_;
 };
 
@@ -217,20 +219,32 @@ void find_labels(std::span<const TokenLabel> labels, std::span<Passage> passages
 }
 
 Status find_marks(const Tokenizer& tokenizer, std::string_view text, std::span<const int32_t> ids,
-                  std::span<const int64_t> starts, std::vector<TextMark>& marks) {
+                  std::span<const int64_t> starts, std::vector<TextMark>& marks, const CancelToken* cancel) {
+  constexpr size_t kBetweenPolls = 4096;
   const auto size = static_cast<int64_t>(text.size());
-  int64_t byte = 0;
-  std::string bytes, rest_bytes;
-  for (size_t i = 0; i <= ids.size(); ++i) {
+  // Bytes of each token, and how many of it and those behind it belong to a character that began before; then those of
+  // the text's end.
+  std::vector<int64_t> sizes(ids.size() + 1), rests(ids.size() + 1);
+  std::string bytes;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i % kBetweenPolls == 0 && cancel && cancel->cancelled()) return encoding_cancelled();
     bytes.clear();
-    if (i < ids.size()) QUIRE_TRY(append_text(tokenizer, ids[i], bytes));
+    QUIRE_TRY(append_text(tokenizer, ids[i], bytes));
+    sizes[i] = static_cast<int64_t>(bytes.size());
+    rests[i] = count_rest(bytes);
+  }
+  for (size_t i = ids.size(); i-- > 0;) {
+    if (rests[i] == sizes[i]) rests[i] += rests[i + 1];
+  }
+  int64_t byte = 0;
+  for (size_t i = 0; i <= ids.size(); ++i) {
     // At a character: that which a token goes on with belongs to the one before.
     int64_t start = i < ids.size() ? starts[i] : size;
-    if (!bytes.empty() && goes_on(bytes[0]) && start < size && !goes_on(text[static_cast<size_t>(start)])) ++start;
+    const bool goes_on_itself = sizes[i] > 0 && rests[i] > 0;
+    if (goes_on_itself && start < size && !goes_on(text[static_cast<size_t>(start)])) ++start;
     while (start < size && goes_on(text[static_cast<size_t>(start)])) ++start;
-    QUIRE_ASSIGN(const int64_t rest, count_rest(tokenizer, ids.subspan(i), rest_bytes));
-    if (i > 0 && start != byte + rest) marks.push_back({static_cast<int64_t>(i), 0, byte = start});
-    byte += static_cast<int64_t>(bytes.size());
+    if (i > 0 && start != byte + rests[i]) marks.push_back({static_cast<int64_t>(i), 0, byte = start});
+    byte += sizes[i];
   }
   return {};
 }

@@ -72,9 +72,10 @@ Status find_bytes(const Tokenizer& tokenizer, const TextState& text, std::span<P
 // Sets their labels: of those with equally many of a passage's tokens the shortest.
 void find_labels(std::span<const TokenLabel> labels, std::span<Passage> passages);
 // Appends to `marks` where tokens, or the end of the text, are elsewhere than the bytes of the token before end; tokens
-// count from the first of ids. starts: as Tokenizer::encode gives them. Errors: those of Tokenizer::append_bytes.
+// count from the first of ids. starts: as Tokenizer::encode gives them. cancel: may be null. Errors: those of
+// Tokenizer::append_bytes; kCancelled.
 Status find_marks(const Tokenizer& tokenizer, std::string_view text, std::span<const int32_t> ids,
-                  std::span<const int64_t> starts, std::vector<TextMark>& marks);
+                  std::span<const int64_t> starts, std::vector<TextMark>& marks, const CancelToken* cancel = nullptr);
 // The mark of token ids that begin a text: of a tokenizer with a dummy prefix, its space is no part of the text.
 Status find_prefix_mark(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::vector<TextMark>& marks);
 

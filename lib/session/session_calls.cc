@@ -50,7 +50,7 @@ Status Session::encode_feed(std::string_view text, bool parse_special, bool add_
       .first_segment = first, .add_bos = add_bos, .parse_special = parse_special, .cancel = &closing_};
   QUIRE_ASSIGN(const auto ids, tokenizer.encode(text, options, &starts));
   std::vector<TextMark> marks;
-  QUIRE_TRY(find_marks(tokenizer, text, ids, starts, marks));
+  QUIRE_TRY(find_marks(tokenizer, text, ids, starts, marks, &closing_));
   std::vector<TokenLabel> added;
   for (const TextLabel& label : labels) {
     const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);

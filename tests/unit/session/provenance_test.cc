@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "tests/unit/session/hooked_tokenizer.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -65,6 +66,31 @@ TEST(Provenance, TokensAreFoundInWhatWasFed) {
       }
     }
   }
+}
+
+// However many tokens without bytes follow each other.
+TEST(Provenance, EachTokenIsLookedAtOnce) {
+  const auto model = load("text_256", 1);
+  int64_t n_asked = 0;
+  HookedTokenizer::put_into(
+      *model, [&] { ++n_asked; }, nullptr);
+  const Tokenizer& tokenizer = model->tokenizer->tokenizer();
+  std::string fed;
+  for (int i = 0; i < 2000; ++i) fed += "</s>";
+  std::vector<int64_t> starts;
+  const auto ids = take(tokenizer.encode(fed, {.add_bos = false, .parse_special = true}, &starts));
+  const auto n = static_cast<int64_t>(ids.size());
+  std::vector<TextMark> marks;
+  expect_ok(find_marks(tokenizer, fed, ids, starts, marks));
+  EXPECT_LE(n_asked, 2 * n);
+  TextState text;
+  text.feed(ids);  // without marks
+  std::vector<Passage> passages;
+  for (int64_t t = 0; t < n; ++t) passages.push_back({.first_token = t, .n_tokens = 1});
+  n_asked = 0;
+  expect_ok(find_bytes(tokenizer, text, passages));
+  EXPECT_LE(n_asked, 3 * n);
+  for (const Passage& p : passages) ASSERT_EQ(p.end, 0);
 }
 
 CitedRows one_row(CiteRange range, const std::vector<float>& peaks) {
