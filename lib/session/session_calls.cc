@@ -125,7 +125,9 @@ Status Session::feed_positions(std::span<const int32_t> ids, std::span<const int
   if (!strategy_->takes_positions()) {
     return Status(Code::kUnsupported, strategy_->canonical() + " sets distances of its own; positions are for full");
   }
-  return contents_->text.feed_at(ids, positions);
+  std::vector<TextMark> marks;
+  if (contents_->text.n_tokens() == 0) QUIRE_TRY(find_prefix_mark(model_->tokenizer->tokenizer(), ids, marks));
+  return contents_->text.feed_at(ids, positions, marks);
 }
 
 Status Session::discard_pending() {

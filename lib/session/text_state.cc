@@ -158,7 +158,8 @@ void TextState::feed_messages(std::span<const int32_t> ids, FedMessages messages
   messages_.push_back(std::move(messages));
 }
 
-Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions) {
+Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions,
+                          std::span<const TextMark> marks) {
   constexpr int64_t kMost = int64_t{1} << 40;
   const int64_t before = n_tokens();
   int64_t least = positions_.position(before), gaps = positions_.n_gaps();
@@ -179,9 +180,9 @@ Status TextState::feed_at(std::span<const int32_t> ids, std::span<const int64_t>
   }
   TextPositions longer = positions_;
   longer.append(before, positions);
-  make_room(marks_, 1);
+  make_room(marks_, marks.size() + 1);
   make_room(tokens_, ids.size());
-  if (!ids.empty()) begin_feed({});
+  if (!ids.empty()) begin_feed(marks);
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   positions_ = std::move(longer);
   return {};

@@ -120,7 +120,7 @@ class TextState {
   // Forgets the pending tokens from the n_tokens-th of the text on; n_tokens: at least n_settled().
   void cut_pending(int64_t n_tokens);
   // Forgets the tokens from n_tokens <= n_settled() on, pending ones too. Of the others the first n_computed stay
-  // computed.
+  // computed. Labels stay as they are where only generated tokens go.
   void cut(int64_t n_tokens, int64_t n_computed);
   // Of the computed tokens only the first n_computed stay so.
   void uncompute(int64_t n_computed);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
@@ -284,6 +285,27 @@ TEST_F(CiteErrors, TheEndOfWhatIsCitedIsBeforeTheAnswer) {
   EXPECT_EQ(GenerationStream::open(session_, citing(31)).status().code(), Code::kInvalidArgument);
   expect_ok(run(session_, citing(30)).status);
   EXPECT_EQ(code(-1, 0), Code::kOk);
+}
+
+// The space that a tokenizer puts before a text is no part of it, whichever call feeds the tokens.
+TEST(CiteBytes, AreTheSameWhereTokensHavePositions) {
+  const auto model = load("short_128", 2);
+  const Tokens ids = random_tokens(*model, 120);
+  std::vector<int64_t> positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto bytes = [&](const auto& feed) {
+    const auto session = make_session(model, with_strategy("full"));
+    expect_ok(feed(*session));
+    expect_ok(run(session, citing(0)).status);
+    std::vector<Passage> passages;
+    std::vector<int64_t> label_ids, all;
+    expect_ok(session->passages(-1, 0, 10, &passages, &label_ids));
+    for (const Passage& p : passages) all.insert(all.end(), {p.begin, p.end});
+    return all;
+  };
+  const auto expected = bytes([&](Session& s) { return s.feed_tokens(ids); });
+  EXPECT_FALSE(expected.empty());
+  EXPECT_EQ(bytes([&](Session& s) { return s.feed_positions(ids, positions); }), expected);
 }
 
 // Of a short text all is recent: there is nothing to cite, which is no error.
