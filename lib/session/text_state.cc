@@ -194,7 +194,9 @@ int64_t TextState::computed(int64_t n) {
   n_computed_ += n;
   const int64_t from_pending = std::max<int64_t>(0, n_computed_ - n_settled_);
   n_settled_ += from_pending;
-  return from_pending + std::clamp<int64_t>(reread_end_ - first, 0, n - from_pending);
+  const int64_t n_reread = std::clamp<int64_t>(reread_end_ - first, 0, n - from_pending);
+  if (n_computed_ >= reread_end_) reread_end_ = 0;
+  return from_pending + n_reread;
 }
 
 int64_t TextState::moved(int64_t n) {

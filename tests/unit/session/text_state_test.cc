@@ -156,6 +156,8 @@ TEST(TextState, WhatIsReadAgainCountsAsPrompt) {
   EXPECT_EQ(text.computed(3), 3);
   EXPECT_EQ(text.computed(2), 2);
   EXPECT_EQ(counts(text), (Counts{13, 0, 13, 0}));
+  text.cut(13, 7);  // as a stream goes back: each token counts once
+  EXPECT_EQ(text.n_unread(), 0);
 }
 
 TEST(TextState, ACutForgetsPendingTokensAndEndsLabels) {
