@@ -53,9 +53,11 @@ Status Session::encode_feed(std::string_view text, bool parse_special, bool add_
   QUIRE_TRY(find_marks(tokenizer, text, ids, starts, marks, &closing_));
   std::vector<TokenLabel> added;
   for (const TextLabel& label : labels) {
-    const auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);
-    const auto end = std::lower_bound(from, starts.end(), label.end);
-    added.push_back({label.id, from - starts.begin(), end - from});
+    auto from = std::lower_bound(starts.begin(), starts.end(), label.begin);
+    const int64_t n = std::lower_bound(from, starts.end(), label.end) - from;
+    // A label in which no token begins stands at the last one that begins before it, and goes with that.
+    if (n == 0 && from != starts.begin()) --from;
+    added.push_back({label.id, from - starts.begin(), n});
   }
   to->feed(ids, added, marks);
   return {};

@@ -217,14 +217,20 @@ void TextState::add_generated(int32_t token) {
   ++n_settled_;
 }
 
+// Labels end where the text ends. One that begins there belongs to what is forgotten, unless nothing is that was fed.
+void TextState::cut_labels(int64_t n_tokens) {
+  const bool ends_generated = !generated_.empty() && generated_.back().end == this->n_tokens();
+  const int64_t fed_end = ends_generated ? generated_.back().begin : this->n_tokens();
+  const int64_t end = n_tokens > 0 && n_tokens >= fed_end ? n_tokens + 1 : n_tokens;
+  std::erase_if(labels_, [&](const TokenLabel& label) { return label.first_token >= end; });
+  for (TokenLabel& label : labels_) label.n_tokens = std::min(label.n_tokens, n_tokens - label.first_token);
+}
+
 void TextState::cut_pending(int64_t n_tokens) {
   assert(n_tokens >= n_settled_ && n_tokens <= this->n_tokens());
+  cut_labels(n_tokens);
   tokens_.resize(static_cast<size_t>(n_tokens));
   positions_.cut(n_tokens);
-  for (TokenLabel& label : labels_) {  // labels end where the text ends
-    label.n_tokens = std::min(label.n_tokens, std::max<int64_t>(0, n_tokens - label.first_token));
-  }
-  std::erase_if(labels_, [&](const TokenLabel& label) { return label.first_token >= n_tokens; });
   const auto begins_feed = [&] { return marks_.size() == 1 || marks_[marks_.size() - 2].feed != marks_.back().feed; };
   while (!marks_.empty() && marks_.back().token >= n_tokens && (marks_.back().token > n_tokens || begins_feed())) {
     marks_.pop_back();
@@ -240,9 +246,9 @@ void TextState::cut(int64_t n_tokens, int64_t n_computed) {
   n_settled_ = n_tokens;
   uncompute(n_computed);
   reread_end_ = std::min(reread_end_, n_tokens);
+  cut_pending(n_tokens);
   while (!generated_.empty() && generated_.back().begin >= n_tokens) generated_.pop_back();
   if (!generated_.empty()) generated_.back().end = std::min(generated_.back().end, n_tokens);
-  cut_pending(n_tokens);
 }
 
 void TextState::uncompute(int64_t n_computed) {

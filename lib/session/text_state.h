@@ -107,7 +107,8 @@ class TextState {
   void feed_messages(std::span<const int32_t> ids, FedMessages messages, std::span<const TextMark> marks = {});
   // The same at positions of their own, one for each id. kInvalidArgument: a position that does not increase, or a gap
   // too many; the offset is its index.
-  Status feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions);
+  Status feed_at(std::span<const int32_t> ids, std::span<const int64_t> positions,
+                 std::span<const TextMark> marks = {});
   // The next n uncomputed tokens were computed: pending ones among them are settled now. Returns how many of the n were
   // prompt (see n_unread).
   int64_t computed(int64_t n);
@@ -136,6 +137,7 @@ class TextState {
 
  private:
   void begin_feed(std::span<const TextMark> marks);
+  void cut_labels(int64_t n_tokens);
 
   std::vector<int32_t> tokens_;
   int64_t n_settled_ = 0;

@@ -177,6 +177,36 @@ TEST(TextState, ACutForgetsPendingTokensAndEndsLabels) {
   EXPECT_EQ(text.labels()[1].n_tokens, 1);
 }
 
+// They are none of what was generated, nor do they need a token that begins in them.
+TEST(TextState, LabelsStayWhereTheFedTextStays) {
+  TextState text;
+  text.feed(Tokens{0, 1, 2, 3}, std::vector<TokenLabel>{{7, 3, 0}, {8, 4, 0}, {9, 0, 4}});
+  text.computed(4);
+  for (const int32_t token : {20, 21}) text.add_generated(token);
+  const auto ids = [&] {
+    std::vector<int64_t> all;
+    for (const TokenLabel& label : text.labels()) all.push_back(label.id);
+    return all;
+  };
+  text.cut(5, 4);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{7, 8, 9}));
+  text.cut(4, 3);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{7, 8, 9}));
+  text.cut(4, 3);  // nothing
+  text.cut_pending(4);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{7, 8, 9}));
+  text.add_generated(22);
+  text.feed({}, std::vector<TokenLabel>{{10, 0, 0}});
+  text.cut(4, 3);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{7, 8, 9}));
+  text.feed(Tokens{5}, std::vector<TokenLabel>{{11, 0, 1}});
+  text.cut_pending(4);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{7, 9}));
+  EXPECT_TRUE(TextState::make(text.parts()).ok());
+  text.cut(3, 3);
+  EXPECT_EQ(ids(), (std::vector<int64_t>{9}));
+}
+
 TEST(TextState, ARefusedPositionLeavesTheText) {
   TextState text;
   text.feed(Tokens{1, 2});

@@ -444,5 +444,43 @@ TEST(UndeliveredLabels, ShareTheChoicesOfDeliveredTokens) {
   }
 }
 
+// Going back behind the prompt, for more stop ids, touches neither its labels nor what its progress says.
+TEST(UndeliveredPrompt, IsReadOnceAndKeepsItsLabels) {
+  const auto model = load("short_128");
+  const auto session = make_session(model, with_strategy("longheads(chunk=16, chunks=4)"));
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "word " + std::to_string(i) + " ";
+  text += "longer";
+  const auto size = static_cast<int64_t>(text.size());
+  const std::vector<TextLabel> labels = {{size - 1, size, 1}, {0, 200, 2}};
+  expect_ok(session->feed_text(text, false, true, labels));
+  expect_ok(run(session).status);
+  const int64_t n = position(*session).tokens;
+  expect_ok(session->feed_tokens(random_tokens(*model, 20)));
+  expect_ok(run(session).status);
+  expect_ok(session->truncate(n));
+  StreamOptions go = generating(8);
+  go.max_undelivered = 8;
+  const auto stream = take(GenerationStream::open(session, go));
+  const StreamEvent* event = nullptr;
+  ASSERT_EQ(take(stream->next(-1, &event)), NextResult::kEvent);
+  ASSERT_EQ(event->type, StreamEvent::Type::kPrefill);
+  const int64_t total = event->total;
+  EXPECT_GT(total, 0);
+  EXPECT_EQ(event->done, total);
+  work_ahead(*model);
+  expect_ok(stream->add_stops({.ids = {3}, .strings = {}}));
+  const Outcome outcome = read(*stream);
+  expect_ok(outcome.status);
+  for (const StreamEvent& progress : outcome.prefill) EXPECT_EQ(progress.done, total);
+  EXPECT_EQ(stats(*session).n_prefilled, n + 20 + total);
+  std::vector<LabelAttention> found;
+  expect_ok(session->label_attention(&found));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].id, 1);
+  EXPECT_EQ(found[0].n_tokens, 0);
+  EXPECT_EQ(found[1].id, 2);
+}
+
 }  // namespace
 }  // namespace quire::test
