@@ -106,10 +106,11 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
   std::shared_ptr<Session> part;
   std::optional<Session::Work> turn;
   if (!text.is_all && !text.tokens.empty()) {
-    QUIRE_ASSIGN(part, session.fork());
     // Saving the part is work on the session too: who closes that waits for the host's callbacks.
     QUIRE_ASSIGN(Session::Work work, session.begin_work());
     turn.emplace(std::move(work));
+    QUIRE_ASSIGN(part, turn->fork());
+    part->keep_nothing();
     QUIRE_TRY(part->truncate(static_cast<int64_t>(text.tokens.size())));
     QUIRE_TRY(part->storable_text(&text));
   }
@@ -143,6 +144,10 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
       } else {
         if (control.title.empty() && entry) control.title = entry->text.title;
         QUIRE_TRY(write(part ? *part : session, place.name, text.snapshot_bytes, control));
+        if (part) {
+          const auto saved = part->begin_work();
+          if (saved.ok()) turn->contents().note_saved(saved.value().contents());
+        }
       }
       directory_.note_use(place.name, listing.newest_use_ns);
       return place;
@@ -244,6 +249,7 @@ Result<StoreMatch> DocumentStore::find(const std::shared_ptr<Model>& model, cons
   QUIRE_ASSIGN(SnapshotOrigin origin, Session::identify(*model, options));
   SessionOptions plain = options;               // it computes nothing
   plain.strategy = std::move(origin.strategy);  // `auto` chooses by the budgets
+  plain.reuse_prefixes = false;
   plain.device_budget_bytes = plain.kv_budget_bytes = plain.compressed_budget_bytes = plain.spill_budget_bytes = 0;
   plain.spill_directory.clear();
   StoreMatch match;
@@ -290,12 +296,14 @@ Result<std::shared_ptr<Session>> DocumentStore::load(const std::shared_ptr<Model
       QUIRE_TRY(session->storable_text(&text));
     }
     if (text.n_computed <= match->n_computed) {
+      session->keep_nothing();
       if (!best) {
         match->reason = origin.strategy + " cannot go on from token " + std::to_string(n) + " of " +
                         called(*candidate.entry) + ", where the text goes another way";
       }
       continue;
     }
+    if (best) best->keep_nothing();
     best = session;
     *match = {candidate.entry->name, n, text.n_computed, ""};
   }

@@ -117,7 +117,7 @@ Session::Session(std::shared_ptr<Model> model, SessionOptions options, std::shar
   if (!warning.empty()) due_messages_.push_back({MessageCode::kAdapterBase, std::move(warning)});
 }
 
-Session::~Session() { release_contents(*model_, std::move(contents_)); }
+Session::~Session() { release_contents(std::move(contents_)); }
 
 std::string Session::fingerprint() const { return quire::fingerprint(origin()); }
 
@@ -337,12 +337,12 @@ void Session::close() {
 
 void Session::free_contents() {
   turn_.assert_held();
-  release_contents(*model_, std::move(contents_));
+  release_contents(std::move(contents_));
 }
 
 // What others can take over of it is kept.
-void Session::release_contents(const Model& model, std::unique_ptr<SessionContents> contents) noexcept {
-  if (contents) model.runtime->prefix_cache().keep(contents->release_kv(), &model);
+void Session::release_contents(std::unique_ptr<SessionContents> contents) noexcept {
+  if (contents && !keeps_nothing_) model_->runtime->prefix_cache().keep(contents->release_kv(), model_.get());
 }
 
 }  // namespace quire

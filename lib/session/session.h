@@ -6,6 +6,7 @@
 // it works or calls the host. A stream has a mutex of its own (stream.h), which is always taken before the session's.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -154,6 +155,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
   // Cancelled when a close of the session or its runtime begins: for calls that take long.
   const CancelToken& closing() const { return closing_; }
+  // Nothing of it will be kept for others when it goes: nobody but a store ever had it.
+  void keep_nothing() { keeps_nothing_ = true; }
   // What a call returns that ended with `status`: kClosed, if a close cancelled it.
   Status unless_closed(Status status) const;
 
@@ -177,6 +180,8 @@ class Session : public std::enable_shared_from_this<Session> {
       if (session_) session_->end_call();
     }
     SessionContents& contents() const { return session_->contents(); }
+    // As Session::fork.
+    Result<std::shared_ptr<Session>> fork() const { return session_->fork_contents(); }
     // Gives the turn back. The stream is open from here on, and the scheduler has it. kClosed: it is not.
     Status open_stream(const std::shared_ptr<StreamControl>& stream) {
       return std::exchange(session_, nullptr)->open_stream(stream);
@@ -252,7 +257,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // What any thread may ask becomes what the holder of the turn has made.
   void publish(int64_t n_undelivered) const QUIRE_REQUIRES(mutex_, turn_);
   void free_contents();  // called by the holder of the turn
-  static void release_contents(const Model& model, std::unique_ptr<SessionContents> contents) noexcept;
+  void release_contents(std::unique_ptr<SessionContents> contents) noexcept;
+  Result<std::shared_ptr<Session>> fork_contents();  // called by the holder of the turn
   // For Work, whose owner is the holder of the turn, which clang cannot know.
   SessionContents& contents() const {
     turn_.assert_held();
@@ -275,6 +281,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const AdapterList adapters_;                      // those of options_
   const CancelToken* const runtime_closing_[1] = {&model_->runtime->closing()};
   CancelToken closing_{runtime_closing_};
+  std::atomic<bool> keeps_nothing_ = false;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;  // notified when the turn is given back, when a stream ends, and when the session closes

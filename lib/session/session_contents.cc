@@ -66,6 +66,12 @@ Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const 
   return {};
 }
 
+void SessionContents::note_saved(const SessionContents& fork) {
+  if (fork.text.n_computed() != text.n_computed()) return;
+  saved_as = fork.saved_as;
+  text.mark_saved();
+}
+
 void SessionContents::forget_from(int64_t n_tokens) {
   text.cut(n_tokens, boundary(n_tokens));
   text.read_again();

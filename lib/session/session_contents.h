@@ -53,6 +53,8 @@ class SessionContents {
   // last logits are not known, the last token is read again. `mark`: of the snapshot that all this came from. Errors:
   // those of ChunkStore::restore, kBadFile: keys are missing; the contents are of no use then.
   Status restore(SavedText saved, const StoreSnapshot& kv, const SnapshotMark& mark);
+  // A fork of these contents was saved. Where as much is computed here, its snapshot is also that of these.
+  void note_saved(const SessionContents& fork);
   // Forgets the tokens from n_tokens on, pending ones and what was kept too; n_tokens: at most the settled ones. The
   // last one that stays is read again, for its logits; if the store cannot go on from there exactly, so are the ones
   // from the last place where it can.

@@ -260,6 +260,11 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std
 Result<std::shared_ptr<Session>> Session::fork() {
   const Call call(*this);
   QUIRE_TRY(call.status());
+  return fork_contents();
+}
+
+Result<std::shared_ptr<Session>> Session::fork_contents() {
+  turn_.assert_held();
   QUIRE_ASSIGN(auto contents, contents_->fork(model_->llama->config()));
   std::shared_ptr<Session> forked(new Session(model_, options_, strategy_, adapters_, std::move(contents)));
   QUIRE_TRY(forked->publish_contents());

@@ -285,6 +285,52 @@ TEST_F(DocumentStores, CountUpToTheFirstGeneratedToken) {
   EXPECT_EQ(take(store_->put(*placed, {})).n_tokens, 80);
 }
 
+// Only the session itself may be kept for others when it goes, not what putting or finding made meanwhile.
+TEST_F(DocumentStores, LeaveThePrefixCacheAlone) {
+  RuntimeOptions keeping;
+  keeping.prefix_cache_bytes = int64_t{1} << 30;
+  model_ = quire::test::load("short_128", keeping);
+  SessionOptions sharing = options();
+  sharing.reuse_prefixes = true;
+  const auto n_kept = [&] { return model_->runtime->prefix_cache().stats().n_texts; };
+  const Tokens tokens = text(200);
+  const auto session = make_session(model_, sharing);
+  read_on(session, tokens);
+  expect_ok(run(session, generating(3)).status);
+  expect_ok(session->feed_tokens(text(4, 4)));
+  const std::string name = take(store_->put(*session, {})).name;
+  EXPECT_EQ(n_kept(), 0);
+  EXPECT_EQ(take(store_->find(model_, sharing, tokens)).name, name);
+  EXPECT_EQ(n_kept(), 0);
+  // An entry that turns out to have less than another one.
+  const Tokens other = turning(tokens, 100, 150);
+  const auto shorter = make_session(model_, sharing);
+  read_on(shorter, other);
+  take(store_->put(*shorter, {}));
+  StoreMatch match;
+  const auto loaded = take(store_->load(model_, sharing, turning(tokens, 110, 150, 5), &match));
+  EXPECT_EQ(match.n_tokens, 110);
+  EXPECT_EQ(n_kept(), 0);
+  session->close();
+  EXPECT_EQ(n_kept(), 1);
+}
+
+TEST_F(DocumentStores, AppendToTheirEntryOfASessionWithPendingTokens) {
+  const Tokens whole = text(300);
+  const auto session = read(Tokens(whole.begin(), whole.begin() + 100));
+  expect_ok(session->feed_tokens(std::span(whole).subspan(100, 100)));
+  const std::string name = take(store_->put(*session, {})).name;
+  const std::string before = read_file(snapshot(name));
+  expect_ok(run(session).status);
+  expect_ok(session->feed_tokens(std::span(whole).subspan(200)));
+  const StoreMatch grown = take(store_->put(*session, {}));
+  EXPECT_EQ(grown.name, name);
+  EXPECT_EQ(grown.n_tokens, 200);
+  EXPECT_TRUE(read_file(snapshot(name)).starts_with(before));
+  EXPECT_EQ(find(whole).n_tokens, 200);
+  expect_whole(1);
+}
+
 TEST_F(DocumentStores, RefuseWhatWasNotRead) {
   const auto session = make_session(model_, options());
   EXPECT_EQ(store_->put(*session, {}).status().code(), Code::kEmpty);
