@@ -304,7 +304,9 @@ func (v *SessionOptions) inC(pins *pins) *C.quire_session_options {
 // (quire_session_truncate), or an edit with EditExact, makes it exact again. What is still
 // to be taken over is kept by the session, in its budgets, and by its forks; where a budget has no
 // room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
-// why). A snapshot does not have it: after loading it is computed.
+// why). A snapshot does not have it: after loading it is computed. Another edit with
+// EditApproximate that leaves all computed tokens as they are keeps it as far as both texts
+// are the same; other edits forget it.
 type EditOptions struct {
 	// of a text: TextParseSpecial, TextNoBOS; of tokens: 0
 	Flags TextFlags `json:"flags"`

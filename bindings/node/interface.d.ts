@@ -268,7 +268,9 @@ export interface Label {
  * (quire_session_truncate), or an edit with QUIRE_EDIT_EXACT, makes it exact again. What is still
  * to be taken over is kept by the session, in its budgets, and by its forks; where a budget has no
  * room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
- * why). A snapshot does not have it: after loading it is computed. */
+ * why). A snapshot does not have it: after loading it is computed. Another edit with
+ * QUIRE_EDIT_APPROXIMATE that leaves all computed tokens as they are keeps it as far as both texts
+ * are the same; other edits forget it. */
 export interface EditOptions {
   /** of a text: QUIRE_TEXT_PARSE_SPECIAL, QUIRE_TEXT_NO_BOS; of tokens: 0 */
   flags?: number;

@@ -40,16 +40,22 @@ Status SessionContents::edit(TextState next, EditReuse reuse, int64_t reread, Ed
   const int64_t n_kept = keeps_all ? n_same : boundary(std::min(n_new, n_same + 1));
   std::vector<ChunkStore::Move> moves;
   if (reuse == EditReuse::kApproximate && !keeps_all) moves = find_moves(next, n_kept, n_old, reread);
-  *result = {n_new, n_kept, static_cast<int64_t>(moves.size()) * kv_->geometry().chunk};
+  int64_t n_moves = std::ssize(moves);
 
   if (keeps_all) {
-    kv_->drop_moves(kNoLimit);
+    // What an edit before is still to take over stays to be, as far as both texts are the same.
+    const auto pending = text.tokens();
+    const int64_t n_common =
+        std::mismatch(pending.begin(), pending.end(), new_ids.begin(), new_ids.end()).first - pending.begin();
+    kv_->drop_moves(0, reuse == EditReuse::kApproximate ? std::min(n_common, n_new - 1) : 0);
+    n_moves = kv_->n_moves();
     kept.begin(0, 0);
   } else {
     kv_->truncate_for_moves(n_kept, strategy_.condensed_entries(n_kept), std::move(moves));
     kept.clear();
     sticky.cut(0);  // a list comes with the text's last token, and no generated one stays
   }
+  *result = {n_new, n_kept, n_moves * kv_->geometry().chunk};
   text.become(std::move(next), n_kept);
   return {};
 }

@@ -1009,7 +1009,9 @@ interface.structs.quire_label = { size = 24, grows = false,
 -- (quire_session_truncate), or an edit with QUIRE_EDIT_EXACT, makes it exact again. What is still
 -- to be taken over is kept by the session, in its budgets, and by its forks; where a budget has no
 -- room for it, or a stream needs each token computed, it is computed (quire_event.reuse_miss says
--- why). A snapshot does not have it: after loading it is computed.
+-- why). A snapshot does not have it: after loading it is computed. Another edit with
+-- QUIRE_EDIT_APPROXIMATE that leaves all computed tokens as they are keeps it as far as both texts
+-- are the same; other edits forget it.
 interface.structs.quire_edit_options = { size = 40, grows = true,
   offsets = { ["struct_size"] = 0, ["flags"] = 4, ["reuse"] = 8, ["reserved"] = 12, ["reread_tokens"] = 16, ["labels"] = 24, ["n_labels"] = 32 },
   fields = {

@@ -572,6 +572,34 @@ TEST_F(Approximate, MovesAreForgottenWithTheirTokens) {
 }
 
 // The session keeps a chunk for a move, and takes the same one over from another session before that comes.
+// Of edits that follow each other before a stream, each takes over what the one before was to.
+TEST_F(Approximate, MovesWaitWhileTheTextIsEditedBehindThem) {
+  const Tokens inserted = part(old_, 0, 20) + random_tokens(*model_, 3, 5) + part(old_, 20, std::ssize(old_));
+  const Tokens longer = inserted + random_tokens(*model_, 2, 6);
+  const auto reader = [&] {
+    const auto session = make_session(model_, options_for("full(kv_chunk=16)"));
+    expect_ok(session->feed_tokens(old_));
+    expect_ok(run(session).status);
+    return session;
+  };
+  const auto once = reader(), twice = reader();
+  const EditResult expected = edit(*once, longer, EditReuse::kApproximate);
+  EXPECT_GT(expected.n_moved, 0);
+  edit(*twice, inserted, EditReuse::kApproximate);
+  const EditResult result = edit(*twice, longer, EditReuse::kApproximate);
+  EXPECT_EQ(result.n_kept, expected.n_kept);
+  EXPECT_GE(result.n_moved, expected.n_moved - 16);  // the first edit left its last token to be computed
+  if (result.n_moved == expected.n_moved) expect_equal(answer(twice), answer(once));
+  // What differs is not taken over, and nothing by an exact edit.
+  const auto turning = reader();
+  edit(*turning, inserted, EditReuse::kApproximate);
+  const Tokens turned = part(inserted, 0, 100) + random_tokens(*model_, 40, 7);
+  const int64_t n_moved = edit(*turning, turned, EditReuse::kApproximate).n_moved;
+  EXPECT_TRUE(n_moved >= 96 - 48 && n_moved <= 96 - 16) << n_moved;
+  EXPECT_EQ(edit(*turning, turned).n_moved, 0);
+  expect_equal(answer(turning), alone(model_, options_for("full(kv_chunk=16)"), turned));
+}
+
 TEST_F(Approximate, ChunksMayBeSharedWhileTheyWait) {
   SessionOptions options = options_for("streaming_llm(sinks=0, recent=50, kv_chunk=16)");
   options.reuse_prefixes = true;
