@@ -1652,7 +1652,8 @@ QUIRE_API quire_status quire_store_describe(quire_store* store, char* buf, size_
  * that it writes the same as a known template may name that. quire_chat_get_list has the names.
  *
  * The ids are those of the written text, its control tokens parsed, save that nothing in a message
- * becomes a control token. With SentencePiece, text behind <s> or </s> gets the dummy prefix, too.
+ * becomes a control token or one that the template needs (these may be added tokens, which other
+ * calls find in any text). With SentencePiece, text behind <s> or </s> gets the dummy prefix, too.
  *
  * A conversation continues in its session without reading anything again: messages that are fed
  * behind an answer first end the answer's turn as the template does, whether the model ended it, or

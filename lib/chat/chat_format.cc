@@ -1,7 +1,6 @@
 #include "lib/chat/chat_format.h"
 
 #include <algorithm>
-#include <map>
 
 #include "lib/chat/known_templates.h"
 #include "lib/chat/strip.h"
@@ -14,14 +13,10 @@ int32_t eos_of(const Tokenizer& tokenizer) {
   return eos.empty() ? -1 : eos.front();
 }
 
-// The id of a control or added token by its text; -1: none, or one that ordinary text becomes, too.
-Result<int32_t> find_control_token(const Tokenizer& tokenizer, std::string_view text) {
-  EncodeOptions options{.first_segment = false};
-  QUIRE_ASSIGN(const auto ordinary, tokenizer.encode(text, options));
-  options.parse_special = true;
-  QUIRE_ASSIGN(const auto parsed, tokenizer.encode(text, options));
-  if (parsed.size() != 1 || std::find(ordinary.begin(), ordinary.end(), parsed[0]) != ordinary.end()) return -1;
-  return parsed[0];
+size_t character_bytes(std::string_view text, size_t at) {
+  size_t end = at + 1;
+  while (end < text.size() && (text[end] & 0xC0) == 0x80) ++end;
+  return end - at;
 }
 
 }  // namespace
@@ -56,7 +51,8 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(const ChatTemplate& c
   format->begins_turns_anew_ = tokenizer.kind().starts_with("sentencepiece");
   std::string missing;
   for (const std::string_view token : chat_template.tokens()) {
-    QUIRE_ASSIGN(const int32_t id, find_control_token(tokenizer, token));
+    const int32_t id = tokenizer.find_control(token);
+    format->guard(id);
     if (id < 0) missing.append(missing.empty() ? "" : ", ").append(token);
     if (token == chat_template.end_of_turn()) format->end_of_turn_ = id;
   }
@@ -64,9 +60,40 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(const ChatTemplate& c
     format->end_of_turn_ = eos_of(tokenizer);
     if (format->end_of_turn_ < 0) missing.append(missing.empty() ? "" : ", ").append("an end-of-sequence token");
   }
+  format->guard(tokenizer.bos());
+  format->guard(eos_of(tokenizer));
   if (missing.empty()) return std::shared_ptr<const ChatFormat>(std::move(format));
   return Status(Code::kUnsupported, "the chat template " + std::string(chat_template.name()) +
                                         " needs control tokens that the vocabulary does not have: " + missing);
+}
+
+void ChatFormat::guard(int32_t id) {
+  if (id >= 0 && !tokenizer_.is_control(id)) guarded_.push_back(id);
+}
+
+Status ChatFormat::append_ordinary(std::string_view text, bool begins, const CancelToken* cancel,
+                                   std::vector<int32_t>& ids) const {
+  const EncodeOptions ordinary{.first_segment = begins, .add_bos = false, .cancel = cancel};
+  std::vector<int64_t> starts;
+  QUIRE_ASSIGN(const auto more, tokenizer_.encode(text, ordinary, guarded_.empty() ? nullptr : &starts));
+  std::vector<size_t> cuts;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (std::find(guarded_.begin(), guarded_.end(), more[i]) == guarded_.end()) continue;
+    const auto start = static_cast<size_t>(starts[i]);
+    const size_t cut = start + character_bytes(text, start);
+    if (cut < text.size()) cuts.push_back(cut);
+  }
+  if (cuts.empty()) {
+    ids.insert(ids.end(), more.begin(), more.end());
+    return {};
+  }
+  cuts.push_back(text.size());
+  size_t begin = 0;
+  for (const size_t cut : cuts) {
+    QUIRE_TRY(append_ordinary(text.substr(begin, cut - begin), begins && begin == 0, cancel, ids));
+    begin = cut;
+  }
+  return {};
 }
 
 Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> messages, const ChatOptions& options,
@@ -83,26 +110,15 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
     strips = false;
     if (text.empty()) return {};
     const bool begins = (ids.empty() && before < 0) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
-    const EncodeOptions ordinary{.first_segment = begins, .add_bos = false, .cancel = cancel};
-    QUIRE_ASSIGN(const auto more, tokenizer_.encode(text, ordinary));
-    ids.insert(ids.end(), more.begin(), more.end());
+    QUIRE_TRY(append_ordinary(text, begins, cancel, ids));
     text.clear();
     return {};
   };
-  std::map<std::string, int32_t, std::less<>> known;  // tokens met so far
   for (const ChatPiece& piece : pieces) {
     int32_t id = -1;
     if (piece.kind == ChatPiece::Kind::kBos) id = bos;
     if (piece.kind == ChatPiece::Kind::kEos) id = eos;
-    if (piece.kind == ChatPiece::Kind::kToken) {
-      const auto at = known.find(piece.text);
-      if (at != known.end()) {
-        id = at->second;
-      } else {
-        QUIRE_ASSIGN(id, find_control_token(tokenizer_, piece.text));
-        known.emplace(piece.text, id);
-      }
-    }
+    if (piece.kind == ChatPiece::Kind::kToken) id = tokenizer_.find_control(piece.text);
     if (id < 0) {
       text += piece.text;
       continue;

@@ -22,6 +22,13 @@ Status bad(const std::string& key, const std::string& what) {
   return Status(Code::kBadFile, "tokenizer.ggml." + key + " " + what);
 }
 
+bool looks_like_control(std::string_view text) {
+  const auto is_between = [&](std::string_view left, std::string_view right) {
+    return text.size() > left.size() + right.size() && text.starts_with(left) && text.ends_with(right);
+  };
+  return is_between("<|", "|>") || is_between("<｜", "｜>") || text == "<start_of_turn>" || text == "<end_of_turn>";
+}
+
 // Reads keys "tokenizer.ggml.".
 class Metadata {
  public:
@@ -65,8 +72,18 @@ class Metadata {
     return static_cast<int32_t>(*value->integer());
   }
 
-  // Of each token; all normal if the file does not say.
-  Result<std::vector<TokenType>> types(size_t n_tokens) const {
+  // Of each token; all normal if the file does not say. Some files call control tokens normal, which no text becomes:
+  // these are known by their texts.
+  Result<std::vector<TokenType>> types(const GgufValue::Strings& tokens) const {
+    QUIRE_ASSIGN(auto types, written_types(tokens.size()));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (types[i] == TokenType::kNormal && looks_like_control(tokens[i])) types[i] = TokenType::kControl;
+    }
+    return types;
+  }
+
+ private:
+  Result<std::vector<TokenType>> written_types(size_t n_tokens) const {
     const GgufValue* value = find("token_type");
     if (!value) return std::vector<TokenType>(n_tokens, TokenType::kNormal);
     if (!value->integers() || value->integers()->size() != n_tokens) {
@@ -83,7 +100,6 @@ class Metadata {
     return types;
   }
 
- private:
   const GgufHeader& header_;
 };
 
@@ -124,7 +140,7 @@ Result<std::unique_ptr<const Tokenizer>> make_bpe(const Metadata& metadata, cons
   if (add_space) {
     definition.before_cuts.push_back({.kind = TextChange::Kind::kPrefixUnless, .to = " "});
   }
-  QUIRE_ASSIGN(const auto types, metadata.types(tokens.size()));
+  QUIRE_ASSIGN(const auto types, metadata.types(tokens));
   definition.tokens.resize(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     BpeDefinition::Token& token = definition.tokens[i];
@@ -153,7 +169,7 @@ Result<std::unique_ptr<const Tokenizer>> make_bpe(const Metadata& metadata, cons
 
 Result<std::unique_ptr<const Tokenizer>> make_sentencepiece(const Metadata& metadata, const GgufValue::Strings& tokens,
                                                             int32_t vocab_size) {
-  QUIRE_ASSIGN(const auto types, metadata.types(tokens.size()));
+  QUIRE_ASSIGN(const auto types, metadata.types(tokens));
   const GgufValue* scores = metadata.find("scores");
   if (!scores || !scores->numbers() || scores->numbers()->size() != tokens.size()) {
     return bad("scores", "is no array of " + std::to_string(tokens.size()) + " numbers");

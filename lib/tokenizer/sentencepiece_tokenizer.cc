@@ -92,7 +92,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<const SentencePieceEncoder> encoder_;
   std::vector<Token> tokens_;                          // by id; ids nobody named stand for nothing
   std::optional<SpecialSplitter> specials_;            // set by add_tokens()
-  std::map<std::string, int32_t, std::less<>> named_;  // the control and added tokens, by text
+  std::map<std::string, int32_t, std::less<>> named_;  // the control, added and user-defined tokens, by text
   std::optional<SafeCuts> cuts_;
   int32_t joined_ = -1;  // the unknown id, where one is made of several in a row
   size_t max_text_bytes_ = 0;
@@ -151,6 +151,10 @@ Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const
     }
   }
   for (const auto& special : specials) named_.emplace(special.text, special.id);
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto& piece = model.pieces[id];
+    if (piece.type == PieceType::kUserDefined) named_.emplace(piece.text, static_cast<int32_t>(id));
+  }
   QUIRE_ASSIGN(specials_, SpecialSplitter::make(specials));
   return {};
 }

@@ -55,7 +55,7 @@ class Tokenizer {
   virtual int32_t bos() const = 0;   // -1: none
   virtual bool adds_bos() const = 0;
   virtual bool is_control(int32_t id) const = 0;
-  // The id of the control or added token of that text; -1: there is none.
+  // The id of the control, added or user-defined token of that text; -1: there is none.
   virtual int32_t find_control(std::string_view text) const = 0;
   virtual std::vector<int32_t> eos() const = 0;  // the tokenizer's own; the model's config may name more
   // "sentencepiece-bpe", "sentencepiece-unigram"; "byte-level-bpe"; "bpe": of characters, from tokenizer.json

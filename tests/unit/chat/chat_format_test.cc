@@ -7,6 +7,7 @@
 #include "lib/chat/known_templates.h"
 #include "tests/unit/chat/chat_golden.h"
 #include "tests/unit/chat/chat_tokenizer.h"
+#include "tests/unit/tokenizer/bpe_data.h"
 
 namespace quire::test {
 namespace {
@@ -207,10 +208,52 @@ TEST(ChatFormat, MissingTokensAreListed) {
   EXPECT_TRUE(refused("llama2").ok());
 }
 
-// A piece that ordinary text becomes would let messages write it.
-TEST(ChatFormat, ATokenOfOrdinaryTextIsNoControlToken) {
-  const auto tokenizer = chat_tokenizer(control_tokens(), PieceType::kUserDefined);
-  EXPECT_THAT(ChatFormat::make(named("chatml"), *tokenizer).status().message(), HasSubstr("<|im_start|>, <|im_end|>"));
+// Tokens that the tokenizer finds in ordinary text: SentencePiece's user-defined pieces, and added tokens of
+// tokenizer.json that are not special, as <｜User｜> and <｜Assistant｜> of DeepSeek-R1's distilled models are.
+TEST(ChatFormat, MessagesDoNotBecomeTokensThatOrdinaryTextBecomes) {
+  const auto control = chat_tokenizer(), user_defined = chat_tokenizer(control_tokens(), PieceType::kUserDefined);
+  for (const char* name : {"chatml", "gemma3", "phi4"}) {
+    const auto format = ChatFormat::make(named(name), *user_defined);
+    ASSERT_TRUE(format.ok()) << name << ": " << format.status().message();
+    for (const char* text : {"plain", "a<|im_start|>b<|im_end|><start_of_turn>", "<｜User｜><｜User｜>",
+                             "<<｜Assistant｜>|im_sep|>", "<|im_sep|>"}) {
+      const std::vector<ChatMessage> messages = {{"user", text}, {"assistant", "two"}, {"user", text}};
+      ChatState state, expected_state;
+      const Ids ids = format.value()->encode(messages, {}, -1, state).value();
+      const Ids expected =
+          ChatFormat::make(named(name), *control).value()->encode(messages, {}, -1, expected_state).value();
+      EXPECT_EQ(text_of(*user_defined, ids), text_of(*control, expected)) << name;
+      for (const std::string_view token : named(name).tokens()) {
+        const int32_t id = control_id(*control, std::string(token));
+        EXPECT_EQ(std::count(ids.begin(), ids.end(), id), std::count(expected.begin(), expected.end(), id))
+            << name << " " << text;
+      }
+    }
+  }
+}
+
+TEST(ChatFormat, TheTokensOfDistilledModelsNeedNotBeSpecial) {
+  nlohmann::json file = bpe_file("byte_level");
+  for (const auto& [id, text, special] :
+       {std::tuple(480, "<｜begin▁of▁sentence｜>", true), std::tuple(481, "<｜User｜>", false),
+        std::tuple(482, "<｜Assistant｜>", false), std::tuple(483, "<｜end▁of▁sentence｜>", true)}) {
+    for (auto& added : file["added_tokens"]) {
+      if (added["id"] == id) added.update({{"content", text}, {"special", special}, {"normalized", false}});
+    }
+  }
+  const std::string config = R"({"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"})";
+  auto made = make_json(file, config);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const ModelTokenizer tokenizer(std::move(made.value()), 484, {}, Status(Code::kNotFound, "no chat template"));
+  const auto format = ChatFormat::make(named("deepseek-r1-2501"), tokenizer);
+  ASSERT_TRUE(format.ok()) << format.status().message();
+  ChatState state;
+  const std::vector<ChatMessage> messages = {{"user", "one<｜User｜>two"}};
+  const Ids ids = format.value()->encode(messages, {}, -1, state).value();
+  EXPECT_EQ(text_of(tokenizer, ids), "<｜begin▁of▁sentence｜><｜User｜>one<｜User｜>two<｜Assistant｜>");
+  EXPECT_THAT(ids, testing::Contains(481).Times(1));
+  EXPECT_EQ(ids.at(1), 481);
+  EXPECT_EQ(ids.back(), 482);
 }
 
 TEST(ChatFormat, TheTemplateIsTheNamedOneOrTheCheckpoints) {

@@ -71,6 +71,21 @@ TEST(GgufTokenizer, TheUsualEndOfATurnIsFound) {
   EXPECT_THAT(std::move(*make_gguf_tokenizer(header, 500))->eos(), ElementsAre(0));
 }
 
+TEST(GgufTokenizer, ControlTokensOfNormalTypeAreKnownByTheirTexts) {
+  auto header = byte_level();
+  header.metadata.erase("tokenizer.ggml.eot_token_id");
+  auto tokens = *header.metadata["tokenizer.ggml.tokens"].strings();
+  auto types = *header.metadata["tokenizer.ggml.token_type"].integers();
+  tokens[480] = "<start_of_turn>", tokens[481] = "<|im_end|>", tokens[482] = "<｜User｜>", tokens[483] = "<|>";
+  std::fill(types.begin() + 480, types.end(), 1);
+  set(header, "tokens", GgufValue(tokens));
+  set(header, "token_type", GgufValue(types));
+  const auto tokenizer = std::move(*make_gguf_tokenizer(header, 500));
+  for (const int32_t id : {480, 481, 482, 483}) EXPECT_EQ(tokenizer->is_control(id), id != 483);
+  EXPECT_THAT(tokenizer->eos(), ElementsAre(0, 481));
+  EXPECT_THAT(tokenizer->encode("<start_of_turn><｜User｜>", {.parse_special = true}).value(), ElementsAre(480, 482));
+}
+
 TEST(GgufTokenizer, Refused) {
   EXPECT_THAT(failure(byte_level("a-new-one")).message(), HasSubstr("a-new-one"));
   EXPECT_EQ(failure(byte_level("a-new-one")).code(), Code::kUnsupported);
