@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 
 namespace quire {
 namespace {
 
 constexpr uint32_t kSpace = ' ', kSpaceSymbol = 0xE29681;  // U+2581
+constexpr size_t kMaxCheckedBytes = 64;                    // of an unused piece
 constexpr size_t kMinBits = 1 << 16, kMaxBits = 1 << 23;
 
 bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
@@ -22,19 +24,47 @@ bool is_searched(PieceType type) {
   return type == PieceType::kNormal || type == PieceType::kUserDefined || type == PieceType::kUnused;
 }
 
+using Texts = std::unordered_set<std::string_view>;
+
+// Whether merges can lead to the piece: two neighbours, each a character or a piece, make its text. A long text counts
+// as such, so that the work for a byte of the model is bounded.
+bool is_reachable(std::string_view text, const Texts& pieces) {
+  const auto is_symbol = [&](std::string_view part) {
+    size_t at = 0;
+    take_character(part, at);
+    return at == part.size() || pieces.contains(part);
+  };
+  if (text.size() > kMaxCheckedBytes) return true;
+  size_t at = 0;
+  take_character(text, at);
+  while (at < text.size()) {
+    if (is_symbol(text.substr(0, at)) && is_symbol(text.substr(at))) return true;
+    take_character(text, at);
+  }
+  return false;
+}
+
+bool has_reachable_unused(const std::vector<SentencePieceModel::Piece>& pieces) {
+  const auto is_unused = [](const auto& piece) { return piece.type == PieceType::kUnused; };
+  if (std::none_of(pieces.begin(), pieces.end(), is_unused)) return false;
+  Texts texts;
+  for (const auto& piece : pieces) {
+    if (is_searched(piece.type)) texts.insert(piece.text);
+  }
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [&](const auto& piece) { return is_unused(piece) && is_reachable(piece.text, texts); });
+}
+
 }  // namespace
 
 SafeCuts::SafeCuts(const SentencePieceModel& model)
-    : none_(model.algorithm != PieceAlgorithm::kBpe),
+    : none_(model.algorithm != PieceAlgorithm::kBpe || has_reachable_unused(model.pieces)),
       has_rules_(!model.charsmap.empty()),
       escape_whitespaces_(model.escape_whitespaces),
       remove_extra_whitespaces_(model.remove_extra_whitespaces) {
   size_t n_bytes = 0;
-  for (const auto& piece : model.pieces) {
-    none_ = none_ || piece.type == PieceType::kUnused;
-    n_bytes += piece.text.size();
-  }
   if (none_) return;
+  for (const auto& piece : model.pieces) n_bytes += piece.text.size();
   if (has_rules_) rule_bytes_ = bytes_of_rules(model.charsmap);
   neighbours_.resize(std::clamp(std::bit_ceil(16 * n_bytes), kMinBits, kMaxBits));
   for (const auto& piece : model.pieces) {

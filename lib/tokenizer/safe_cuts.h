@@ -17,9 +17,9 @@ namespace quire {
 //   made across the cut; and the order of the merges on one side depends on that side alone, because scores order them,
 //   then places.
 // - none of the two is a space, where the model removes spaces at a text's ends and from runs.
-// Two kinds of models have no such places. A BPE model with unused pieces takes them apart in the way in which they
-// came about last anywhere in the text. A unigram model adds scores in float from the beginning of the text, so what
-// came before decides how near ones are rounded.
+// Two kinds of models have no such places. A BPE model takes its unused pieces apart in the way in which they came
+// about last anywhere in the text, unless no merge leads to them, as to those that fill a vocabulary up. A unigram
+// model adds scores in float from the beginning of the text, so what came before decides how near ones are rounded.
 // Adjacent unknown characters become one id; who joins the parts does the same.
 class SafeCuts {
  public:

@@ -100,7 +100,16 @@ TEST(SafeCuts, NormalizationRules) {
 
 TEST(SafeCuts, ModelsWithoutSafePlaces) {
   EXPECT_THAT(cuts_of("a b c", [](Model& m) { m.algorithm = PieceAlgorithm::kUnigram; }), IsEmpty());
-  EXPECT_THAT(cuts_of("a b c", [](Model& m) { m.pieces.push_back({"xyz", 0, PieceType::kUnused}); }), IsEmpty());
+  EXPECT_THAT(cuts_of("a b c", [](Model& m) { m.pieces.push_back({"abc", 0, PieceType::kUnused}); }), IsEmpty());
+}
+
+TEST(SafeCuts, UnusedPiecesThatNoMergeLeadsToAllowCuts) {
+  const auto cuts = [](const char* unused) {
+    return cuts_of("a b c", [&](Model& m) { m.pieces.push_back({unused, 0, PieceType::kUnused}); });
+  };
+  for (const char* unused : {"[PAD7]", "d", "abcab", "xyz"}) EXPECT_THAT(cuts(unused), ElementsAre(1, 2, 3)) << unused;
+  for (const char* unused : {"xy", "abx", "xab", "éè", "abab"}) EXPECT_THAT(cuts(unused), IsEmpty()) << unused;
+  EXPECT_THAT(cuts(std::string(65, 'x').c_str()), IsEmpty());
 }
 
 // A vocabulary with more pairs than the table has bits for.
@@ -174,6 +183,11 @@ std::vector<Named> models() {
       m.byte_fallback = false;
       for (auto& piece : m.pieces) {
         if (piece.type == PieceType::kByte) piece.type = PieceType::kControl;
+      }
+    });
+    change(" with unused pieces that no merge leads to", [](Model& m) {
+      for (const char* piece : {"[PAD1]", "[PAD2]", "the#book", "~"}) {
+        m.pieces.push_back({piece, 0, PieceType::kUnused});
       }
     });
     change(
