@@ -407,13 +407,16 @@ Status Reader::read_yarn(double factor) {
     QUIRE_ASSIGN(const double turns, metadata_.number(name, 1e-3, 1e6));
     arguments.emplace_back(beta, turns);
   }
-  // Of the logits: either given, or the paper's, divided by that of another multiplier; and a factor on all that.
+  // The attention factor is the paper's, divided by that of another multiplier, and times two factors. Converters write
+  // either of config.json's attn_factor, which is such a factor, and attention_factor, the whole, under
+  // yarn_attn_factor: the number that is the paper's own is the whole.
   const auto scale = [&](double m) { return 0.1 * m * std::log(factor) + 1; };
   QUIRE_ASSIGN(const double multiplier, metadata_.number(key("rope.scaling.yarn_log_multiplier"), 0, 1e3, 0));
-  QUIRE_ASSIGN(const double whole, metadata_.number(key("rope.scaling.yarn_attn_factor"), 1e-6, 1e6,
-                                                    multiplier > 0 ? scale(1) / scale(multiplier) : scale(1)));
+  QUIRE_ASSIGN(double yarn, metadata_.number(key("rope.scaling.yarn_attn_factor"), 1e-6, 1e6, 1));
   QUIRE_ASSIGN(const double more, metadata_.number(key("rope.scaling.attn_factor"), 1e-6, 1e6, 1));
-  if (whole * more != scale(1)) arguments.emplace_back("attention_factor", whole * more);
+  if (std::abs(yarn - scale(1)) <= 1e-6 * scale(1)) yarn = 1;
+  const double attention = (multiplier > 0 ? scale(1) / scale(multiplier) : scale(1)) * yarn * more;
+  if (attention != scale(1)) arguments.emplace_back("attention_factor", attention);
   config_.rope_type = "yarn";
   config_.rope_scaling = rope_term("yarn", arguments);
   return {};

@@ -410,10 +410,12 @@ TEST(GgufConfig, ScalingsAreTermsOfAStrategy) {
   EXPECT_EQ(take(yarn.read()).rope_original, 128);
   EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_beta_fast", 24.0).set("rope.scaling.yarn_beta_slow", 2.0)),
             "yarn(factor=4, original=128, beta_fast=24, beta_slow=2)");
-  EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_attn_factor", 1.25)),
-            "yarn(factor=4, original=128, attention_factor=1.25)");
+  // DeepSeek-R1-0528-Qwen3-8B's: one over the paper's, so that nothing is scaled.
+  EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_attn_factor", 0.8782488562869419)),
+            "yarn(factor=4, original=128, attention_factor=1)");
   EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_attn_factor", 1.25).set("rope.scaling.attn_factor", 2.0)),
-            "yarn(factor=4, original=128, attention_factor=2.5)");
+            "yarn(factor=4, original=128, attention_factor=2.8465735902799727)");
+  EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_attn_factor", 1.13862944)), scaling(yarn));  // the paper's
   EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_log_multiplier", 1.0)),
             "yarn(factor=4, original=128, attention_factor=1)");
   EXPECT_EQ(scaling(Header(yarn).set("rope.scaling.yarn_ext_factor", 1.0)), scaling(yarn));
