@@ -71,15 +71,20 @@ Result<std::string> yarn_term(const JsonReader& reader, const JsonReader& config
     QUIRE_ASSIGN(const double beta, reader.number(key, 1e-3, 1e6));
     term.add(key, beta);
   }
-  if (reader.find("attention_factor")) {
+  // attn_factor is a factor on the paper's attention factor, as in the paper's own program and vLLM. transformers does
+  // not know it; DeepSeek-R1-0528-Qwen3-8B, whose factor makes the whole 1, was published with it.
+  QUIRE_ASSIGN(const double attn_factor, reader.number("attn_factor", 1e-6, 1e6, 1));
+  if (reader.find("attention_factor")) {  // the whole
     QUIRE_ASSIGN(const double attention_factor, reader.number("attention_factor", 1e-6, 1e6));
     term.add("attention_factor", attention_factor);
   } else {
     // A pair that stands for an attention factor; either one alone, or zero, means nothing.
     QUIRE_ASSIGN(const double mscale, reader.number("mscale", 0, 1e3, 0));
     QUIRE_ASSIGN(const double mscale_all, reader.number("mscale_all_dim", 0, 1e3, 0));
-    auto scale = [&](double m) { return 0.1 * m * std::log(factor) + 1; };
-    if (mscale > 0 && mscale_all > 0) term.add("attention_factor", scale(mscale) / scale(mscale_all));
+    const auto scale = [&](double m) { return 0.1 * m * std::log(factor) + 1; };
+    const bool is_pair = mscale > 0 && mscale_all > 0;
+    const double usual = is_pair ? scale(mscale) / scale(mscale_all) : scale(1);
+    if (is_pair || attn_factor != 1) term.add("attention_factor", usual * attn_factor);
   }
   if (reader.find("truncate")) {
     QUIRE_ASSIGN(const bool truncate, reader.boolean("truncate", true));
@@ -152,9 +157,9 @@ Result<std::string> scaling_term(const std::string& type, const Json& settings, 
     return Term(type == "linear" ? "pi" : "ntk").add("factor", factor).text();
   }
   if (type == "yarn") {
-    QUIRE_TRY(
-        refuse_unknown_keys(settings, reader, type,
-                            {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}));
+    QUIRE_TRY(refuse_unknown_keys(
+        settings, reader, type,
+        {"beta_fast", "beta_slow", "attention_factor", "attn_factor", "mscale", "mscale_all_dim", "truncate"}));
     return yarn_term(reader, config, max_positions);
   }
   if (type == "llama3") {

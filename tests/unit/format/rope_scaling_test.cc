@@ -36,6 +36,10 @@ TEST(RopeScaling, TermsOfTheSupportedTypes) {
             "yarn(factor=4, original=4096, beta_fast=16, beta_slow=0.5, attention_factor=1.25, truncate=0)");
   EXPECT_EQ(term(R"({"rope_type": "yarn", "factor": 4, "mscale": 0.7, "mscale_all_dim": 0.7})"),
             "yarn(factor=4, original=4096, attention_factor=1)");
+  const std::string multiplied = R"({"rope_type": "yarn", "factor": 4, "attn_factor": 0.8782488562869419)";
+  EXPECT_EQ(term(multiplied + "}"), "yarn(factor=4, original=4096, attention_factor=1)");
+  EXPECT_EQ(term(multiplied + R"(, "attention_factor": 1.25})"),
+            "yarn(factor=4, original=4096, attention_factor=1.25)");
   EXPECT_EQ(term(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                      "original_max_position_embeddings": 8192})"),
             "llama3(factor=32, low=1, high=4, original=8192)");
