@@ -65,13 +65,14 @@ Status explain_missing(const std::string& directory) {
 // Takes the prefix off the names that have it. Error: kBadFile (two tensors of one name).
 Status drop_prefix(std::string_view prefix, const std::string& path, TensorMap& tensors) {
   if (prefix.empty()) return {};
-  std::vector<std::string> prefixed;
-  for (auto at = tensors.lower_bound(prefix); at != tensors.end() && at->first.starts_with(prefix); ++at) {
-    prefixed.push_back(at->first);
+  std::vector<std::pair<std::string, std::string>> renamed;
+  for (const auto& [name, info] : tensors) {
+    std::string rest = without_model_prefix(name, prefix);
+    if (rest != name) renamed.emplace_back(name, std::move(rest));
   }
-  for (const std::string& name : prefixed) {
+  for (auto& [name, rest] : renamed) {
     auto node = tensors.extract(name);
-    node.key() = name.substr(prefix.size());
+    node.key() = std::move(rest);
     if (const auto inserted = tensors.insert(std::move(node)); !inserted.inserted) {
       return Status(Code::kBadFile, path + ": tensor " + inserted.position->first + " is there as " + name + " too");
     }
@@ -99,6 +100,17 @@ Status add_file(TensorFiles& files, const std::string& path, const std::vector<s
 }
 
 }  // namespace
+
+std::string without_model_prefix(std::string_view name, std::string_view prefix) {
+  constexpr std::string_view kModel = "model.";
+  std::string rest(name);
+  for (const std::string_view before : {std::string_view(), kModel}) {
+    if (name.starts_with(before) && name.substr(before.size()).starts_with(prefix)) {
+      return rest.erase(before.size(), prefix.size());
+    }
+  }
+  return rest;
+}
 
 Result<ShardMap> parse_shard_index(std::string_view text, const std::string& what) {
   QUIRE_ASSIGN(const Json index, parse_json_object(text, what));

@@ -28,10 +28,15 @@ using ShardMap = std::map<std::string, std::vector<std::string>>;
 // Error: kBadFile.
 Result<ShardMap> parse_shard_index(std::string_view text, const std::string& what);
 
+// The name of a text model's part that is a part of a larger model, without `prefix`, which stands in front of it
+// ("language_model.model.norm"), or, as transformers writes them since version 4.52, behind "model."
+// ("model.language_model.norm"). Other names are as they are.
+std::string without_model_prefix(std::string_view name, std::string_view prefix);
+
 // The tensors of a model directory: model.safetensors, or model.safetensors.index.json and its shards. Refuses by name
 // directories that hold only pytorch_model*.bin. The headers of all files together may have 100 MB. `cancel`, which may
-// be null, is polled before each file. Names that begin with `prefix` are given without it. Errors: kNotFound, kIo,
-// kBadFile, kUnsupported, kCancelled.
+// be null, is polled before each file. Names are given without `prefix`, as without_model_prefix. Errors: kNotFound,
+// kIo, kBadFile, kUnsupported, kCancelled.
 Result<std::unique_ptr<TensorFiles>> open_safetensors(const std::string& directory, TensorFiles::Access access,
                                                       const CancelToken* cancel = nullptr,
                                                       std::string_view prefix = {});

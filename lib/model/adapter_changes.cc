@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/format/safetensors.h"
 #include "lib/model/weight_layout.h"
 
 namespace quire {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kTextModel = "language_model.";  // what a larger model calls it
 
 std::string module_of(const std::string& weight) { return weight.substr(0, weight.size() - kWeight.size()); }
 
@@ -66,18 +68,6 @@ Weights list_weights(const ModelConfig& model) {
   weights[kHeadWeight] = {
       .rows = model.vocab_size, .columns = model.hidden_size, .low_rank = true, .replaceable = true};
   return weights;
-}
-
-// Where the text model is part of a larger one, its parts have its name in theirs.
-std::string text_model_name(std::string_view module) {
-  constexpr std::string_view kPart = "language_model.", kModel = "model.";
-  std::string name(module);
-  for (const std::string_view before : {std::string_view(), kModel}) {
-    if (module.starts_with(before) && module.substr(before.size()).starts_with(kPart)) {
-      return name.erase(before.size(), kPart.size());
-    }
-  }
-  return name;
 }
 
 }  // namespace
@@ -135,7 +125,7 @@ Status AdapterChanges::Resolver::sort_tensor(const std::string& tensor) {
   if (part == Part::kDora) return unsupported("tensor " + tensor + ": DoRA is not supported");
   if (part == Part::kLoraBias) return unsupported("tensor " + tensor + ": biases of adapters are not supported");
   const std::string module = name.substr(0, name.size() - ending->first.size());
-  const std::string weight = text_model_name(module) + std::string(kWeight);
+  const std::string weight = without_model_prefix(module, kTextModel) + std::string(kWeight);
   const auto known = weights_.find(weight);
   if (known == weights_.end()) {
     return unsupported("tensor " + tensor + " changes " + module + ", which this model does not have");

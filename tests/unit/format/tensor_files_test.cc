@@ -109,6 +109,16 @@ TEST_P(TensorFilesTest, NamesWithoutTheirPrefix) {
   EXPECT_EQ(open_safetensors(directory_, GetParam(), nullptr, "part.").status().code(), Code::kBadFile);
 }
 
+TEST_P(TensorFilesTest, ThePrefixMayStandBehindModel) {
+  EXPECT_EQ(without_model_prefix("model.part.norm", "part."), "model.norm");
+  EXPECT_EQ(without_model_prefix("part.model.norm", "part."), "model.norm");
+  for (const char* other : {"head", "other.part.norm", "model.other.part.norm"}) {
+    EXPECT_EQ(without_model_prefix(other, "part."), other);
+  }
+  write("model.safetensors", one_tensor("model.part.a"));
+  EXPECT_THAT(open_safetensors(directory_, GetParam(), nullptr, "part.").value()->names(), ElementsAre("model.a"));
+}
+
 TEST_P(TensorFilesTest, AskedForAnotherShapeOrType) {
   write("model.safetensors", one_tensor("a", "I64"));
   auto files = open();

@@ -8,10 +8,12 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lib/model/quantize_model.h"
 #include "tests/source_path.h"
+#include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/loaded_model.h"
 #include "tests/unit/model/temporary_folder.h"
 
@@ -281,6 +283,43 @@ TEST_F(ChangedModel, AHeadThatIsNotUsedCountsAsDone) {
   const Loaded loaded(directory_.string(), options);
   ASSERT_TRUE(loaded.status().ok()) << loaded.status().message();
   EXPECT_EQ(last_done, last_total);
+}
+
+// A text model's tensors as a larger model calls them: since version 4.52 of transformers, and before.
+std::string name_in_larger_model(std::string name, bool is_newer) {
+  if (!is_newer) return "language_model." + name;
+  return name.starts_with("model.") ? name.insert(6, "language_model.") : name;
+}
+
+TEST(ModelLoader, ReadsTheTextModelOfALargerOne) {
+  const std::pair<const char*, const char*> cases[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
+                                                       {"mistral_window_64", "Mistral3ForConditionalGeneration"}};
+  for (const auto& [name, architecture] : cases) {
+    const auto expected = Loaded(kModels + name).logits();
+    for (const bool is_newer : {false, true}) {
+      test::TemporaryFolder folder;
+      std::filesystem::copy(kModels + name, folder.path(), std::filesystem::copy_options::recursive);
+      const auto config = nlohmann::json::parse(test::read_file(folder.file("config.json")));
+      test::write_file(folder.file("config.json"),
+                       nlohmann::json{{"architectures", {architecture}}, {"text_config", config}}.dump());
+      const std::string bytes = test::read_file(folder.file("model.safetensors"));
+      uint64_t length = 0;
+      std::memcpy(&length, bytes.data(), sizeof length);
+      const auto old_header = nlohmann::json::parse(bytes.substr(8, length));
+      nlohmann::json header;
+      for (const auto& [tensor, info] : old_header.items()) {
+        header[tensor == "__metadata__" ? tensor : name_in_larger_model(tensor, is_newer)] = info;
+      }
+      std::string text = header.dump();
+      text.resize((text.size() + 7) / 8 * 8, ' ');
+      const uint64_t new_length = text.size();
+      const std::string begin(reinterpret_cast<const char*>(&new_length), sizeof new_length);
+      test::write_file(folder.file("model.safetensors"), begin + text + bytes.substr(8 + length));
+      Loaded loaded(folder.path());
+      ASSERT_TRUE(loaded.status().ok()) << name << ": " << loaded.status().message();
+      EXPECT_EQ(loaded.logits(), expected) << name << " " << is_newer;
+    }
+  }
 }
 
 }  // namespace
