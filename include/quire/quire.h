@@ -370,7 +370,7 @@ typedef struct quire_model_options {
   /* W' = W + scale * B A in float32, then converted to the type W is kept in; an embedding that
    * is changed so is kept in float32 */
   const quire_adapter_source* merge;
-  size_t n_merge; /* at most 64; at most one of them may replace a given tensor */
+  size_t n_merge; /* at most 64; at most one may replace a given tensor, but by equal base copies */
   /* directory of an Activation Beacon plug-in for this model (strategy beacon):
    * config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
    * version 1. NULL or empty: the checkpoint's own, if it has any */

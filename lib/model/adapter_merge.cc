@@ -18,14 +18,22 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows, in
 
 }  // namespace
 
-Status AdapterMerge::open(const std::vector<AdapterSource>& sources, const ModelConfig& model,
+Status AdapterMerge::open(const std::vector<AdapterSource>& sources, const ModelConfig& model, const TensorFiles& own,
                           TensorFiles::Access access, const CancelToken* cancel) {
   for (size_t i = 0; i < sources.size(); ++i) {
     QUIRE_TRY(check_cancelled(cancel));
     QUIRE_ASSIGN(auto files, AdapterFiles::open(sources[i].directory, model, access));
     QUIRE_ASSIGN(std::string identity, files->identity(cancel));
     for (const auto& [weight, tensor] : files->changes().replacements()) {
-      if (replacements_.emplace(weight, Replacement{files->shared_tensors(), tensor}).second) continue;
+      std::string copy;  // the content of a copy of the base weight
+      if (files->changes().is_base_copy(weight)) {
+        const std::string name = weight == kHeadWeight && model.tie_word_embeddings ? kEmbeddingWeight : weight;
+        QUIRE_ASSIGN(copy, files->tensors().content_hash(tensor, cancel));
+        QUIRE_ASSIGN(const std::string base, own.find(name) ? own.content_hash(name, cancel) : std::string());
+        if (copy == base) continue;
+      }
+      const auto [at, is_new] = replacements_.emplace(weight, Replacement{files->shared_tensors(), tensor, copy});
+      if (is_new || (!copy.empty() && copy == at->second.copy)) continue;
       return Status(Code::kInvalidArgument,
                     sources[i].directory + " replaces " + weight + ", as an adapter before it does");
     }

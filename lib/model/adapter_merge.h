@@ -25,17 +25,19 @@ struct MergedAdapter {
 
 class AdapterMerge {
  public:
-  // Reads the adapters' tensor files once, to name them. `cancel`, which may be null, is polled before each piece,
-  // below too. Errors: those of AdapterFiles::open and identity; kInvalidArgument where two adapters replace the same
-  // tensor.
-  Status open(const std::vector<AdapterSource>& sources, const ModelConfig& model, TensorFiles::Access access,
-              const CancelToken* cancel = nullptr);
+  // Reads the adapters' tensor files once, to name them. own: the model's tensors; a copy of one that PEFT saved beside
+  // a change of it is no replacement. `cancel`, which may be null, is polled before each piece, below too. Errors:
+  // those of AdapterFiles::open and identity; kInvalidArgument where two adapters replace the same tensor, but by equal
+  // copies of one base.
+  Status open(const std::vector<AdapterSource>& sources, const ModelConfig& model, const TensorFiles& own,
+              TensorFiles::Access access, const CancelToken* cancel = nullptr);
 
   const std::vector<MergedAdapter>& merged() const { return merged_; }
   // The replacement of a weight and the files that hold it; nullptr: none.
   struct Replacement {
     std::shared_ptr<const TensorFiles> files;
     std::string tensor;
+    std::string copy;  // the content of a copy of the base weight, as a hash; empty: it is none
   };
   const Replacement* replacement(const std::string& weight) const;
 

@@ -80,7 +80,7 @@ Status ModelLoader::Impl::open() {
   QUIRE_TRY(pieces_.poll());
   const auto access = options_.map ? TensorFiles::Access::kMap : TensorFiles::Access::kRead;
   QUIRE_ASSIGN(files_.own, checkpoint.open_tensors(access, options_.control.cancel));
-  QUIRE_TRY(merge_.open(options_.merge, config_, access, options_.control.cancel));
+  QUIRE_TRY(merge_.open(options_.merge, config_, *files_.own, access, options_.control.cancel));
   weights_.merged = merge_.merged();
   QUIRE_TRY(open_beacon());
   const std::string embedding = weight_layout(config_).embedding.parts[0].name;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/format/safetensors.h"
 #include "lib/model/adapter_merge.h"
 #include "tests/unit/model/adapter_directory.h"
 
@@ -212,6 +213,8 @@ TEST_F(AdapterFilesTest, NothingIsNoAdapter) {
   expect_refused(Code::kBadFile, {"no tensors"});
 }
 
+const TensorFiles kNoTensors(TensorFiles::Access::kRead);  // of a model
+
 // The specification's example: r = 1, alpha = 2, W = I, A = [[1, 2]], B = [[3], [4]] gives [[7, 12], [8, 17]].
 TEST(AdapterMerge, AddsScaleTimesBTimesA) {
   const ModelConfig model = *parse_model_config(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2,
@@ -223,7 +226,7 @@ TEST(AdapterMerge, AddsScaleTimesBTimesA) {
   files.put("model.layers.0.self_attn.q_proj.lora_B.weight", {2, 1}, {3, 4});
   files.write();
   AdapterMerge merge;
-  ASSERT_TRUE(merge.open({{files.path(), 1}}, model, TensorFiles::Access::kMap).ok());
+  ASSERT_TRUE(merge.open({{files.path(), 1}}, model, kNoTensors, TensorFiles::Access::kMap).ok());
   const std::string weight = "model.layers.0.self_attn.q_proj.weight";
   EXPECT_EQ(merge.deltas(weight)->size(), 1u);
   EXPECT_TRUE(merge.deltas("model.layers.0.self_attn.k_proj.weight")->empty());
@@ -234,7 +237,8 @@ TEST(AdapterMerge, AddsScaleTimesBTimesA) {
   AdapterMerge::add(*merge.deltas(weight), 1, 1, second_row.data());
   EXPECT_THAT(second_row, ElementsAre(8, 17));
   AdapterMerge halved;
-  ASSERT_TRUE(halved.open({{files.path(), 0.5}, {files.path(), -0.25}}, model, TensorFiles::Access::kRead).ok());
+  ASSERT_TRUE(
+      halved.open({{files.path(), 0.5}, {files.path(), -0.25}}, model, kNoTensors, TensorFiles::Access::kRead).ok());
   w = {1, 0, 0, 1};
   AdapterMerge::add(*halved.deltas(weight), 0, 2, w.data());
   EXPECT_THAT(w, ElementsAre(2.5, 3, 2, 5));
@@ -252,7 +256,7 @@ TEST(AdapterMerge, FindsTheTextModelInALargerOne) {
     files.config["r"] = 1;
     files.write();
     AdapterMerge merge;
-    const Status opened = merge.open({{files.path(), 1}}, model, TensorFiles::Access::kMap);
+    const Status opened = merge.open({{files.path(), 1}}, model, kNoTensors, TensorFiles::Access::kMap);
     ASSERT_TRUE(opened.ok()) << opened.message();
     EXPECT_EQ(merge.deltas("model.layers.0.self_attn.q_proj.weight")->size(), 1u);
   }
@@ -265,9 +269,39 @@ TEST(AdapterMerge, OnlyOneMayReplaceATensor) {
     files->write();
   }
   AdapterMerge merge;
-  const Status status = merge.open({{first.path(), 1}, {second.path(), 1}}, small_model(), TensorFiles::Access::kRead);
+  const Status status =
+      merge.open({{first.path(), 1}, {second.path(), 1}}, small_model(), kNoTensors, TensorFiles::Access::kRead);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("model.norm.weight"));
+}
+
+// PEFT saves the base embedding beside a change of it.
+TEST(AdapterMerge, SeveralMayHoldACopyOfTheBase) {
+  const std::string weight = "model.embed_tokens.weight";
+  AdapterDirectory base, first, second;
+  base.put(weight, {12, 8}, std::vector<float>(96, 1));
+  base.rename(weight, weight);  // without PEFT's prefix
+  base.write();
+  const auto own =
+      std::move(*open_safetensors_file(base.file("adapter_model.safetensors"), TensorFiles::Access::kRead));
+  const auto open = [&](const TensorFiles& tensors, float first_copy, float second_copy, AdapterMerge& merge) {
+    for (const auto& [files, copy] : {std::pair(&first, first_copy), std::pair(&second, second_copy)}) {
+      files->config["target_modules"] = {"embed_tokens"};
+      files->fill("model.embed_tokens.lora_embedding_A", {2, 12});
+      files->fill("model.embed_tokens.lora_embedding_B", {8, 2});
+      files->put("model.embed_tokens.base_layer.weight", {12, 8}, std::vector<float>(96, copy));
+      files->write();
+    }
+    return merge.open({{first.path(), 1}, {second.path(), 1}}, small_model(), tensors, TensorFiles::Access::kRead);
+  };
+  AdapterMerge same, other, different;
+  const Status opened = open(*own, 1, 1, same);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  EXPECT_EQ(same.replacement(weight), nullptr);
+  EXPECT_EQ(same.deltas(weight)->size(), 2u);
+  ASSERT_TRUE(open(*own, 2, 2, other).ok());  // of another base, or in another type
+  EXPECT_NE(other.replacement(weight), nullptr);
+  EXPECT_EQ(open(*own, 2, 3, different).code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -574,7 +574,7 @@ pub struct quire_model_options {
     /// W' = W + scale * B A in float32, then converted to the type W is kept in; an embedding that
     /// is changed so is kept in float32
     pub merge: *const quire_adapter_source,
-    /// at most 64; at most one of them may replace a given tensor
+    /// at most 64; at most one may replace a given tensor, but by equal base copies
     pub n_merge: usize,
     /// directory of an Activation Beacon plug-in for this model (strategy beacon):
     /// config.json with the beacon_* keys and model.safetensors with the beacon_* tensors of
