@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lib/chat/known_templates.h"
-#include "lib/chat/strip.h"
+#include "lib/tokenizer/special_splitter.h"
 
 namespace quire {
 namespace {
@@ -104,13 +104,15 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
   std::string text;  // between two control tokens: encoded as one, since a token may reach over the end of a piece
   const int32_t bos = tokenizer_.bos(), eos = eos_of(tokenizer_);
   bool turn_begins = before >= 0 && (before == bos || before == eos);
-  bool strips = false;  // the white space at the beginning of `text` is that of the token before it
-  const auto encode_text = [&]() -> Status {
-    if (strips) text.erase(0, text.size() - strip_front(text).size());
+  bool strips = before >= 0 && tokenizer_.strips(before).right;  // the token before `text` takes white space from it
+  const auto encode_text = [&](bool strips_end) -> Status {
+    std::string_view part = strips ? without_first_spaces(text) : text;
+    if (strips_end) part = without_last_spaces(part);
+    if (!part.empty()) {
+      const bool begins = (ids.empty() && before < 0) || (turn_begins && begins_turns_anew_ && part.front() != ' ');
+      QUIRE_TRY(append_ordinary(part, begins, cancel, ids));
+    }
     strips = false;
-    if (text.empty()) return {};
-    const bool begins = (ids.empty() && before < 0) || (turn_begins && begins_turns_anew_ && text.front() != ' ');
-    QUIRE_TRY(append_ordinary(text, begins, cancel, ids));
     text.clear();
     return {};
   };
@@ -123,12 +125,13 @@ Result<std::vector<int32_t>> ChatFormat::encode(std::span<const ChatMessage> mes
       text += piece.text;
       continue;
     }
-    QUIRE_TRY(encode_text());
+    const TokenStrips token = tokenizer_.strips(id);
+    QUIRE_TRY(encode_text(token.left));
     ids.push_back(id);
-    strips = piece.strips_right;
-    turn_begins = piece.kind == ChatPiece::Kind::kBos || piece.kind == ChatPiece::Kind::kEos || strips;
+    strips = token.right || piece.strips_right;
+    turn_begins = piece.kind == ChatPiece::Kind::kBos || piece.kind == ChatPiece::Kind::kEos || piece.strips_right;
   }
-  QUIRE_TRY(encode_text());
+  QUIRE_TRY(encode_text(false));
   state = std::move(next);
   return ids;
 }

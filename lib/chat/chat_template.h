@@ -48,8 +48,10 @@ struct ChatPiece {
     kEos,
   };
   Kind kind = Kind::kText;
-  std::string text;           // kText, kToken
-  bool strips_right = false;  // kToken: where the vocabulary has it, it takes the white space behind it with it
+  std::string text;  // kText, kToken
+  // kToken: where the vocabulary has it, it takes the white space behind it with it, even if the tokenizer does not say
+  // so, as one of a GGUF file cannot.
+  bool strips_right = false;
 };
 
 class ChatWriter {

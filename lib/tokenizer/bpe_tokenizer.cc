@@ -132,6 +132,9 @@ class BpeTokenizer : public Tokenizer {
     const auto at = added_.find(text);
     return at == added_.end() ? -1 : at->second;
   }
+  TokenStrips strips(int32_t id) const override {
+    return id >= 0 && id < size() ? tokens_[static_cast<size_t>(id)].strips : TokenStrips();
+  }
   std::vector<int32_t> eos() const override { return eos_; }
   std::string kind() const override { return model_->bytes() ? "byte-level-bpe" : "bpe"; }
 
@@ -139,6 +142,7 @@ class BpeTokenizer : public Tokenizer {
   struct Token {
     TokenKind kind = TokenKind::kNone;
     std::string bytes;  // what it stands for; of a control token what is written for it
+    TokenStrips strips;
   };
   // Added tokens, by where they are looked for: in the text as it is, or in the normalized text.
   struct Splitters {
@@ -213,6 +217,7 @@ Status BpeTokenizer::add_tokens(const BpeDefinition& definition) {
                                         std::to_string(kMaxAddedBytes));
     }
     added_.emplace(text, added.id);
+    tokens_[static_cast<size_t>(added.id)].strips = {added.strip_left, added.strip_right};
     if (added.normalized && !definition.byte_level) {
       tokens_[static_cast<size_t>(added.id)].bytes = with_spaces(normalized_text(text), definition.space_symbol);
     }

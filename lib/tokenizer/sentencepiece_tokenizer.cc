@@ -73,6 +73,9 @@ class SentencePieceTokenizer : public Tokenizer {
     const auto at = named_.find(text);
     return at == named_.end() ? -1 : at->second;
   }
+  TokenStrips strips(int32_t id) const override {
+    return id >= 0 && id < size() ? tokens_[static_cast<size_t>(id)].strips : TokenStrips();
+  }
   std::vector<int32_t> eos() const override { return eos_; }
   std::string kind() const override { return kind_; }
 
@@ -81,6 +84,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::string bytes;  // what it stands for in a text
     std::string piece;  // its own text, for control tokens
     bool control = false;
+    TokenStrips strips;
   };
 
   Status add_tokens(const SentencePieceModel& model, const TokenizerSettings& settings);
@@ -130,6 +134,7 @@ Status SentencePieceTokenizer::add_tokens(const SentencePieceModel& model, const
     Token& token = tokens_[static_cast<size_t>(id)];
     token.piece = added.text;
     token.control = added.special;
+    token.strips = {added.strip_left, added.strip_right};
     if (!added.special) token.bytes = added.text;
     // All added tokens, special or not, are looked for in a text only with parse_special: what an ordinary text
     // becomes depends on the SentencePiece model alone.

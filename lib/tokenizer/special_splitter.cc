@@ -16,6 +16,8 @@ constexpr std::string_view kSpaces[] = {" ",      "\t",     "\n",     "\v",     
 // length cost little more than the text.
 constexpr size_t kMinBlockBytes = 1 << 16, kBlockTokens = 16;
 
+}  // namespace
+
 std::string_view without_last_spaces(std::string_view text) {
   for (;;) {
     const auto space = std::find_if(std::begin(kSpaces), std::end(kSpaces), [&](auto s) { return text.ends_with(s); });
@@ -32,8 +34,6 @@ std::string_view without_first_spaces(std::string_view text) {
     text.remove_prefix(space->size());
   }
 }
-
-}  // namespace
 
 Result<SpecialSplitter> SpecialSplitter::make(const std::vector<Token>& tokens) {
   SpecialSplitter splitter;

@@ -11,6 +11,10 @@
 
 namespace quire {
 
+// What is left of a text beside a token that claims the white space there, of any script.
+std::string_view without_last_spaces(std::string_view text);
+std::string_view without_first_spaces(std::string_view text);
+
 // An Aho-Corasick automaton of the tokens' texts, read backwards. Over a text that is read from its end, the automaton
 // knows at each place the longest token that begins there, so the work for a byte of text does not depend on the
 // tokens.

@@ -35,6 +35,11 @@ inline Status check_cancelled(const EncodeOptions& options) {
 // What a control token becomes in text.
 enum class ControlText { kNone, kPiece };
 
+// Whether a control or added token that is found in a text takes the white space beside it with it.
+struct TokenStrips {
+  bool left = false, right = false;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -57,6 +62,7 @@ class Tokenizer {
   virtual bool is_control(int32_t id) const = 0;
   // The id of the control, added or user-defined token of that text; -1: there is none.
   virtual int32_t find_control(std::string_view text) const = 0;
+  virtual TokenStrips strips(int32_t id) const = 0;
   virtual std::vector<int32_t> eos() const = 0;  // the tokenizer's own; the model's config may name more
   // "sentencepiece-bpe", "sentencepiece-unigram"; "byte-level-bpe"; "bpe": of characters, from tokenizer.json
   virtual std::string kind() const = 0;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "lib/chat/known_templates.h"
 #include "tests/unit/chat/chat_golden.h"
 #include "tests/unit/chat/chat_tokenizer.h"
@@ -160,6 +162,38 @@ TEST(ChatFormat, TokensTakeTheWhiteSpaceBehindThem) {
   for (const char* name : {"phi3", "phi3.5"}) {
     ChatState state;
     EXPECT_EQ(ChatFormat::make(named(name), *tokenizer).value()->encode(messages, {}, -1, state).value(), expected);
+  }
+}
+
+// Phi-4's do so on both sides, as tokenizer.json says.
+TEST(ChatFormat, TokensTakeTheWhiteSpaceThatTheTokenizerGivesThem) {
+  nlohmann::json file = bpe_file("byte_level");
+  const std::map<int, const char*> texts = {{481, "<|im_start|>"}, {482, "<|im_sep|>"}, {483, "<|im_end|>"}};
+  for (auto& added : file["added_tokens"]) {
+    const auto text = texts.find(added["id"].get<int>());
+    if (text == texts.end()) continue;
+    added.update({{"content", text->second}, {"special", true}, {"lstrip", true}, {"rstrip", true}});
+  }
+  const ModelTokenizer tokenizer(std::move(*make_json(file)), 484, {}, Status(Code::kNotFound, "no chat template"));
+  const std::vector<ChatMessage> messages = {
+      {"system", " \u3000be brief\n"}, {"user", "one \n"}, {"assistant", " \t"}, {"user", "\n two  words \n"}};
+  for (const char* name : {"phi4", "phi4-answering"}) {
+    const auto format = ChatFormat::make(named(name), tokenizer).value();
+    const std::string written = render_chat(named(name), tokenizer, messages, {}).value();
+    const EncodeOptions parse{.add_bos = false, .parse_special = true};
+    const Ids expected = tokenizer.tokenizer().encode(written, parse).value();
+    ChatState state, part_state;
+    EXPECT_EQ(format->encode(messages, {}, -1, state).value(), expected) << name;
+    Ids parts;
+    const ChatOptions silent{.begin_answer = false, .date = {}};
+    for (const ChatMessage& message : messages) {
+      const bool is_last = &message == &messages.back();
+      const ChatOptions options = is_last ? ChatOptions() : silent;
+      const Ids more = format->encode({&message, 1}, options, last_of(parts), part_state).value();
+      parts.insert(parts.end(), more.begin(), more.end());
+    }
+    // The answering one begins an answer behind each message of the user's.
+    EXPECT_EQ(parts == expected, std::string_view(name) == "phi4") << name;
   }
 }
 

@@ -40,6 +40,7 @@ struct HookedTokenizer : Tokenizer {
   bool adds_bos() const override { return inner.adds_bos(); }
   bool is_control(int32_t id) const override { return inner.is_control(id); }
   int32_t find_control(std::string_view text) const override { return inner.find_control(text); }
+  TokenStrips strips(int32_t id) const override { return inner.strips(id); }
   std::vector<int32_t> eos() const override { return inner.eos(); }
   std::string kind() const override { return inner.kind(); }
 

@@ -29,6 +29,7 @@ class Words : public Tokenizer {
   bool adds_bos() const override { return true; }
   bool is_control(int32_t id) const override { return id == 0; }
   int32_t find_control(std::string_view) const override { return -1; }
+  TokenStrips strips(int32_t) const override { return {}; }
   std::vector<int32_t> eos() const override { return {}; }
   std::string kind() const override { return "words"; }
 
