@@ -38,6 +38,8 @@ std::vector<GgufPreTokenizer> all() {
       {.names = {"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "hunyuan", "solar-open", "megrez",
                  "grok-2"},
        .expressions = {QUIRE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" QUIRE_OTHERS}},
+      {.names = {"seed-coder"},
+       .expressions = {QUIRE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+)" QUIRE_SPACES}},
       {.names = {"qwen35"},
        .expressions = {QUIRE_CONTRACTIONS
                        R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" QUIRE_SPACES}},
