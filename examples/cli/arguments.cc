@@ -153,6 +153,7 @@ void add_session_options(CLI::App& command, SessionArguments& arguments) {
                      "PEFT LoRA directory to use beside the weights, times SCALE (default: 1); may be repeated");
 }
 
+// Where an option may be repeated, CLI11 takes a value in square brackets for a list unless allow_extra_args is false.
 void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
   command.add_option("--temperature", arguments.temperature, "0: the most probable token (default)")
       ->check(number(0, kMostWeight))
@@ -197,12 +198,14 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
                   "repetitions do not reach across TEXT; may be repeated (default: newline : \" *)")
       ->expected(1)
       ->take_all()
+      ->allow_extra_args(false)
       ->check(text_of_at_most(kMostTextBytes))
       ->type_name("TEXT");
   command
       .add_option("--logit-bias", arguments.logit_bias, "add BIAS to a token's logit (-inf: never); may be repeated")
       ->expected(1)
       ->take_all()
+      ->allow_extra_args(false)
       ->type_name("ID=BIAS");
   command.add_option("--min-tokens", arguments.min_tokens, "do not end before N tokens")
       ->check(whole_number(0))
@@ -227,8 +230,12 @@ void add_sampling_options(CLI::App& command, SamplingArguments& arguments) {
   command.add_option("--seed", arguments.seed, "the same seed draws the same tokens (default: 0)")
       ->check(whole_number_of_64_bits())
       ->type_name("SEED");
-  command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")->type_name("TEXT");
-  command.get_option("--stop")->expected(1)->take_all()->check(text_of_at_most(kMostTextBytes));
+  command.add_option("--stop", arguments.stop, "end before this text appears; may be repeated")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->check(text_of_at_most(kMostTextBytes))
+      ->type_name("TEXT");
   command.add_flag("--ignore-eos", arguments.ignore_eos, "go on after end-of-text tokens");
 }
 

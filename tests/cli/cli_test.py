@@ -589,6 +589,16 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(answer["text"], text[:text.index(stop)])
         self.assertEqual(answer["finish_reason"], "stop_string")
 
+    def test_texts_in_square_brackets_are_no_lists(self):
+        arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is", "--ignore-eos"]
+        plain = self.run_json(*arguments, "-n", 24)["tokens"]
+        for text in ("[END]", "[ a, e ]", "[a,e]", "[]"):
+            for option in ("--stop", "--dry-breaker"):
+                self.assertEqual(self.run_json(*arguments, option, text, "-n", 24)["tokens"], plain, (option, text))
+        done = run(*arguments, "--logit-bias", "[70=500]", "-n", 24)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("[70=500]", done.stderr)
+
     def test_drafts_change_no_token(self):
         arguments = ["run", "-m", OPTIONS.model, "-p", "The grass is green. The grass is", "-n", 24, "--ignore-eos"]
         plain = self.run_json(*arguments, "--draft", 0)
