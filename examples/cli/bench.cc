@@ -74,6 +74,18 @@ int64_t chunk_of(const std::string& strategy) {
   throw std::runtime_error("no length of chunks in " + strategy);
 }
 
+// Of the embedding table, which is kept as it is stored, whatever the matrices are kept as.
+int64_t table_bytes(const std::string& model) {
+  const Json files = describe_files(model);
+  for (const Json& tensor : files["tensors"]) {
+    const auto name = tensor["name"].get<std::string>();
+    // There may be a prefix in a directory.
+    if (name == "token_embd.weight" || name.ends_with("model.embed_tokens.weight"))
+      return tensor["bytes"].get<int64_t>();
+  }
+  throw std::runtime_error("no embedding table in " + model);
+}
+
 // What does not change while it runs.
 class Bench {
  public:
@@ -81,6 +93,7 @@ class Bench {
       : arguments_(arguments),
         engine_(arguments.model),
         info_(engine_.info()),
+        weight_bytes_per_token_(info_.weight_bytes - table_bytes(arguments.model.path)),
         session_(engine_.create_session(arguments.session, longest_text(arguments))),
         strategy_(strategy_of(session_.get())),
         selects_(strategy_.starts_with("longheads") || strategy_.starts_with("dca_topk")),
@@ -107,10 +120,9 @@ class Bench {
     const int64_t after = arguments_.session.old_after;
     return after == QUIRE_OLD_AT_ONCE ? 0 : after == 0 ? 4096 : after;
   }
-  // All weights but the embedding table, of which a token reads one row.
-  int64_t weight_bytes_per_token() const {
-    return info_.weight_bytes - element_bytes(info_.weight_type) * info_.vocab_size * info_.hidden_size;
-  }
+  // All weights but the embedding table, of which a token reads one row. Where the head is tied to it, that is a matrix
+  // of its own in memory.
+  int64_t weight_bytes_per_token() const { return weight_bytes_per_token_; }
 
   // Throws where the keys and values of `depth` tokens could never be held.
   void check_fits(int64_t depth) const;
@@ -137,6 +149,7 @@ class Bench {
   const BenchArguments& arguments_;
   const Engine engine_;
   const quire_model_info info_;
+  const int64_t weight_bytes_per_token_;
   const Session session_;
   const std::string strategy_;
   const bool selects_;  // what a token reads depends on what it says: all keys are kept, some are read

@@ -493,8 +493,7 @@ class BenchTest(CommandTest):
         self.assertEqual([result[k] for k in ("task", "kv_type", "n_threads", "n_repeats")], ["bench", "f32", 2, 3])
         self.assertEqual(result["kv_bytes_per_token"], kv_token)
         self.assertEqual(result["weight_bytes"], info["weight_bytes"])
-        embedding = info["vocab_size"] * info["hidden_size"] * (4 if info["weight_type"] == "f32" else 2)
-        self.assertEqual(result["weight_bytes_per_decoded_token"], info["weight_bytes"] - embedding)
+        self.assertEqual(result["weight_bytes_per_decoded_token"], info["weight_bytes"] - self.table_bytes(OPTIONS.model))
         self.assert_rates(result["read_bytes_per_second"])
         self.assertEqual([row["depth"] for row in result["rows"]], [0, 1000])
         for row in result["rows"]:
@@ -510,6 +509,23 @@ class BenchTest(CommandTest):
                                    read * fastest / result["read_bytes_per_second"]["max"])
         self.assertEqual(result["rows"][0]["kv_bytes"], 0)
         self.assertGreaterEqual(result["rows"][1]["kv_bytes"], 1000 * kv_token)
+
+    def table_bytes(self, model):
+        """Of the embedding table, as it is stored."""
+        tensors = json.loads(run("info", "--tensors", model, "--json").stdout)["tensors"]
+        (table,) = [t for t in tensors if t["name"] in ("token_embd.weight", "model.embed_tokens.weight")]
+        return table["bytes"]
+
+    def test_the_table_is_counted_as_it_is_stored(self):
+        quantised = self.folder / "q4.gguf"
+        self.assertEqual(run("quantize", OPTIONS.model, quantised, "-t", "q4_0").returncode, 0)
+        tied = pathlib.Path(__file__).resolve().parents[1] / "golden" / "models" / "gqa_llama3_tied"
+        for model, *more in ([quantised], [OPTIONS.model, "--weights", "q8_0"], [tied]):
+            found = self.run_json("bench", "-m", model, "-p", 0, "-n", 1, "-r", 1, *more)
+            read = found["weight_bytes_per_decoded_token"]
+            self.assertEqual(read, found["weight_bytes"] - self.table_bytes(model), (model, more))
+        # The matrices, of which the head is one.
+        self.assertGreater(read, self.table_bytes(tied))
 
     def test_depth_costs_what_the_strategy_sees(self):
         rows = self.bench("-s", "streaming_llm", "--depth", 300, 100000, "-p", 0, "-n", 4, "-r", 1)["rows"]
