@@ -18,7 +18,14 @@ std::string decode(const quire_tokenizer* tokenizer, const int32_t* ids, size_t 
                   "reading the text of tokens");
 }
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f'; }
+// Of ASCII, as chat templates strip it.
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f'); }
+
+std::string_view strip(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 // The first words on one line. A passage may begin inside a word, which is left out then.
 std::string first_words(const std::string& text, bool begins_text) {
@@ -41,7 +48,7 @@ std::string first_words(const std::string& text, bool begins_text) {
 
 // The bytes in the document, where it is in the first feed.
 int64_t in_document(const quire_passage& passage, int64_t byte, const CitedDocument& document) {
-  return passage.feed == 0 ? byte - document.begin : byte;
+  return passage.feed == 0 ? byte - document.begin + document.n_stripped : byte;
 }
 
 int64_t find_page(const quire_passage& passage, const CitedDocument& document) {
@@ -55,18 +62,24 @@ int64_t find_page(const quire_passage& passage, const CitedDocument& document) {
 
 CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_session* session, const std::string& name,
                                const std::string& document) {
-  CitedDocument found{name};
   const std::vector<int32_t> ids = tokens_of(session);
   const std::string all = decode(tokenizer, ids.data(), ids.size());
-  const size_t begin = document.empty() ? std::string::npos : all.find(document);
-  if (begin == std::string::npos) return found;
+  std::string_view written = document;
+  size_t begin = all.find(written);
+  if (begin == std::string::npos) {
+    written = strip(document);
+    begin = all.find(written);
+  }
+  if (written.empty() || begin == std::string::npos) return {"messages"};
+  CitedDocument found{name};
   found.begin = static_cast<int64_t>(begin);
+  found.n_stripped = written.data() - document.data();
   found.pages = find_pages(document);
   // The least number of tokens that hold it: texts of more tokens are no shorter.
   size_t low = 0, high = ids.size();
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (decode(tokenizer, ids.data(), middle).size() < begin + document.size()) {
+    if (decode(tokenizer, ids.data(), middle).size() < begin + written.size()) {
       low = middle + 1;
     } else {
       high = middle;

@@ -15,10 +15,12 @@ struct CitedDocument {
   std::string name;
   int64_t end = 0;    // its tokens come before this one; 0: not known
   int64_t begin = 0;  // the byte of the first feed's text where it begins: before it a chat template may write more
+  int64_t n_stripped = 0;               // its first bytes, of white space, which a chat template left out
   std::vector<quire_label> pages = {};  // of a document in messages, which have no labels
 };
 
-// Finds the document in the written messages of a session; where the template changed it, all of them may be cited.
+// Finds the document in the written messages of a session, with white space around it or without. Where the template
+// changed more of it, or there is none, all of them may be cited, by the name "messages".
 CitedDocument find_in_messages(const quire_tokenizer* tokenizer, const quire_session* session, const std::string& name,
                                const std::string& document);
 

@@ -194,8 +194,7 @@ OpenedText open_chat(const Engine& engine, const std::string& document, const Ru
   feed_messages(session.get(), messages, arguments.chat);
   CitedDocument cited;
   if (arguments.n_citations > 0) {
-    cited = find_in_messages(engine.tokenizer().get(), session.get(),
-                             arguments.file.empty() ? "messages" : arguments.file, document);
+    cited = find_in_messages(engine.tokenizer().get(), session.get(), arguments.file, document);
   }
   return {std::move(session), std::move(cited)};
 }

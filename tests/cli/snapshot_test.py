@@ -166,10 +166,25 @@ class CiteTest(SnapshotTest):
 
     def test_pages_in_a_message(self):
         pages = [self.filler * 4, self.filler * 3 + self.NEEDLE + self.filler * 3, self.filler]
+        ask = ["run", "-f", self.text, "-s", "dca", "--chat", "--chat-template", "llama2", *self.ask_key, "--cite", 100]
         self.text.write_text("\f".join(pages))
-        found = self.json("run", "-f", self.text, "-s", "dca", "--chat", "--chat-template", "llama2", *self.ask_key,
-                          "--cite", 100)["citations"]
-        self.check_pages(found, 2, pages)
+        self.check_pages(self.json(*ask)["citations"], 2, pages)
+        # What the template strips is part of the file.
+        pages = [" \n", *pages]
+        self.text.write_text("\f".join(pages))
+        self.check_pages(self.json(*ask)["citations"], 3, pages)
+        pages[0] = "\u00a0\n"  # more than is looked for
+        self.text.write_text("\f".join(pages))
+        self.assertEqual({(c["document"], c["page"]) for c in self.json(*ask)["citations"]}, {("messages", None)})
+
+    def test_a_message_that_ends_with_the_document(self):
+        self.text.write_text(self.document + "What is the pass key? The pass key is\n")
+        found = self.json("run", "-f", self.text, "-s", "dca", "--chat", "--chat-template", "llama2", "-m",
+                          OPTIONS.model, "-n", 7, "--cite", 100)["citations"]
+        document = self.text.read_bytes()
+        for c in found:
+            self.assertEqual(c["document"], str(self.text))
+            self.assertEqual(c["text"].strip(), document[c["begin"]:c["end"]].decode().strip())
 
     def test_bad_input(self):
         self.fails(2, "--cite", "run", "-f", self.text, *self.ask_key, "--cite", 0)
