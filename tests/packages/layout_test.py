@@ -1,5 +1,6 @@
 """What `cmake --install` puts in place, component by component, and the manual page of the command."""
 
+import pathlib
 import re
 import tempfile
 import unittest
@@ -42,6 +43,28 @@ class LayoutTest(unittest.TestCase):
         self.assertIn("include/quire/quire.h", HEADERS)
         unknown = [name for name in HEADERS if not name.endswith((".h", ".hpp"))]
         self.assertEqual(unknown, [])
+
+
+class RunpathTest(unittest.TestCase):
+    """Where the installed command looks for the library."""
+
+    def runpath(self, **options):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        run("cmake", "-S", SOURCE, "-B", folder.name, "-DCMAKE_CUDA_COMPILER=NOTFOUND", "-DQUIRE_TESTS=OFF",
+            f"-DCMAKE_CXX_COMPILER={cached('CMAKE_CXX_COMPILER')}", f"-DCMAKE_C_COMPILER={cached('CMAKE_C_COMPILER')}",
+            *(f"-DCMAKE_INSTALL_{name}={value}" for name, value in options.items()))
+        script = (pathlib.Path(folder.name) / "cmake_install.cmake").read_text()
+        return set(re.findall(r'NEW_RPATH "(.*)"', script))
+
+    def test_it_leads_from_the_command_to_the_library(self):
+        self.assertEqual(self.runpath(LIBDIR="lib"), {r"\$ORIGIN/../lib"})
+        self.assertEqual(self.runpath(BINDIR="libexec/quire/bin", LIBDIR="lib/quire"), {r"\$ORIGIN/../../../lib/quire"})
+        self.assertEqual(self.runpath(LIBDIR="/opt/lib"), {"/opt/lib"})
+        self.assertEqual(self.runpath(PREFIX="/opt/quire", BINDIR="/bin", LIBDIR="lib"), {"/opt/quire/lib"})
+
+    def test_a_packager_may_say_another(self):
+        self.assertEqual(self.runpath(RPATH="/opt/other"), {"/opt/other"})
 
 
 class ManualPageTest(unittest.TestCase):
