@@ -259,6 +259,9 @@ void add_run(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Read a document, then a prompt, and stream the answer");
   add_model_options(*command, arguments->model);
   add_session_options(*command, arguments->session);
+  command->get_option("--strategy")
+      ->description(
+          "strategy expression, see `quire --help` (default: full, or auto where that does not reach far enough)");
   command->add_option("-f,--file", arguments->file, "document in UTF-8, fed as it is; - reads stdin")
       ->type_name("FILE");
   command
@@ -290,8 +293,7 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--stats", arguments->stats,
                     "say at the end where the KV cache lies, and what moved (with --json: \"tiers\")");
   command->footer(R"help(
-Without -s, what is longer than the model was trained for, prompt and answer together, is read with
--s auto.
+Without -s, what is longer than the model was trained for, prompt and answer together, is read with -s auto.
 
 With --store the tokens of document and prompt that an entry begins with are not read again, and the document is put
 there. How many they were is said on stderr, or why there were none.

@@ -291,6 +291,10 @@ class UsageTest(unittest.TestCase):
             self.assertIn("Example", done.stdout)
         self.assertRegex(run("--version").stdout, r"^quire \d+\.\d+\.\d+\n$")
 
+    def test_help_says_the_default_strategy(self):
+        for command, default in (("run", "full, or auto where"), ("chat", "auto)"), ("index", "full)")):
+            self.assertIn("(default: " + default, run(command, "--help").stdout, command)
+
     def test_missing_model_exits_1_and_names_it(self):
         for arguments in (["info", "/nowhere/model"], ["run", "-m", "/nowhere/model", "-p", "x"]):
             done = run(*arguments)
