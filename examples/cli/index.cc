@@ -133,12 +133,16 @@ void print_result(const IndexArguments& arguments, const quire_session_stats& st
 // The end of a command that read all of the document, or not.
 int finish(const quire_session_stats& stats, const std::string& place, int32_t finish_reason) {
   if (stats.n_pending == 0) return 0;
-  if (stats.n_tokens > 0) {
-    std::fprintf(stderr, "quire: %s has %lld of %lld tokens; the same command goes on from there\n", place.c_str(),
-                 static_cast<long long>(stats.n_tokens), static_cast<long long>(stats.n_tokens + stats.n_pending));
+  const std::string message = std::string("reading ended by ") + finish_name(finish_reason);
+  const std::string read = place + " has " + std::to_string(stats.n_tokens) + " of " +
+                           std::to_string(stats.n_tokens + stats.n_pending) + " tokens";
+  if (finish_reason == QUIRE_FINISH_REACH) {
+    throw QuireFailure(QUIRE_ERROR_OVERFLOW,
+                       message + ": " + read + "; with another strategy all is read anew, into another file");
   }
+  if (stats.n_tokens > 0) std::fprintf(stderr, "quire: %s; the same command goes on from there\n", read.c_str());
   if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
-  throw std::runtime_error(std::string("reading ended by ") + finish_name(finish_reason));
+  throw std::runtime_error(message);
 }
 
 int index_into_file(const IndexArguments& arguments, const std::string& document) {

@@ -466,6 +466,16 @@ class IndexTest(SnapshotTest):
         whole = self.json("ls", self.snapshot)["snapshots"][0]
         self.assertEqual(partial["n_tokens"] + partial["n_pending"], whole["n_tokens"])
 
+    def test_what_ends_at_the_reach_does_not_go_on(self):
+        index = ["index", self.text, "-m", OPTIONS.model, "--overflow", "stop"]
+        for place in (["-o", self.snapshot], ["--store", self.folder / "library"]):
+            for _ in range(2):
+                done = run(*index, *place)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+                self.assertRegex(done.stderr, r"^quire: reading ended by reach: \S+ has 256 of 519 tokens; .*\[OVERFLOW\]\n"
+                                 r"Try -s auto, .*\n$")
+        self.assertEqual(self.json("ls", self.snapshot)["snapshots"][0]["n_tokens"], 256)
+
     def interrupt(self, sent):
         """Starts to read far more than can be read in a test, and presses Ctrl-C when some tokens are read."""
         primary, secondary = pty.openpty()
