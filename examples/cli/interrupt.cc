@@ -32,14 +32,21 @@ void remember(int signal) {
   }
 }
 
+// What the parent said to ignore stays ignored, as a shell says it of Ctrl-C to what runs in the background.
+void handle(int signal) {
+  struct sigaction action = {};
+  if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = remember;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 void install_interrupt_handler() {
-  struct sigaction action = {};
-  action.sa_handler = remember;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  handle(SIGINT);
+  handle(SIGTERM);
 }
 
 bool interrupted() { return signal_seen != 0; }

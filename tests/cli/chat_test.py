@@ -301,6 +301,7 @@ class TerminalTest(unittest.TestCase):
 
 def main():
     global OPTIONS
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, even where a shell started the tests in the background
     parser = argparse.ArgumentParser()
     parser.add_argument("--quire", required=True)
     parser.add_argument("--model", required=True, help="a Llama directory with a SentencePiece tokenizer")

@@ -709,17 +709,32 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(errors, b"quire: interrupted\n")
 
-    def test_interrupt_while_a_document_comes(self):
+    def started(self, **options):
+        """`quire run`, which waits for its document, and the file to write that to."""
         fifo = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "fifo"
         os.mkfifo(fifo)
+        process = subprocess.Popen([OPTIONS.quire, "run", "-m", OPTIONS.model, "-f", fifo, "-p", "x", "-n", "1", "--ignore-eos"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
+        return process, open(fifo, "wb", buffering=0)  # from here on the command has opened it, too
+
+    def test_interrupt_while_a_document_comes(self):
         for number in (signal.SIGINT, signal.SIGTERM):
-            process = subprocess.Popen([OPTIONS.quire, "run", "-m", OPTIONS.model, "-f", fifo, "-p", "x"],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            with open(fifo, "wb", buffering=0) as document:  # from here on the command has opened it, too
+            process, document = self.started()
+            with document:
                 document.write(b"Once upon")
                 process.send_signal(number)
                 _, errors = process.communicate(timeout=60)
             self.assertEqual((process.returncode, errors), (130, b"quire: interrupted\n"), number)
+
+    def test_an_interrupt_that_the_parent_ignores_is_ignored(self):
+        """As a shell without job control says it to what runs in the background."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process, document = self.started(preexec_fn=lambda number=number: signal.signal(number, signal.SIG_IGN))
+            with document:
+                process.send_signal(number)
+                document.write(b"Once upon")
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, errors), (0, b""), number)
 
     def test_interrupt_while_rates_are_measured(self):
         primary, secondary = pty.openpty()  # whose progress bar tells when the model is loaded
@@ -795,6 +810,7 @@ class CMinimalTest(unittest.TestCase):
 
 def main():
     global OPTIONS
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, even where a shell started the tests in the background
     parser = argparse.ArgumentParser()
     parser.add_argument("--quire", required=True)
     parser.add_argument("--c-minimal", required=True)
