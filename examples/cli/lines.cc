@@ -26,8 +26,9 @@ bool more_comes() {
 }  // namespace
 
 std::optional<std::string> Lines::next() {
+  size_t searched = 0;  // bytes that have no newline
   for (;;) {
-    if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
+    if (const size_t end = buffer_.find('\n', searched); end != std::string::npos) {
       std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
       if (line.ends_with('\r')) line.pop_back();
@@ -37,6 +38,7 @@ std::optional<std::string> Lines::next() {
     while (!more_comes()) {
       if (interrupted()) throw Interrupted();
     }
+    searched = buffer_.size();
     read_more();
   }
 }
@@ -55,7 +57,7 @@ std::string Lines::with_pasted(std::string text) {
 }
 
 void Lines::read_more() {
-  char block[4096];
+  char block[1 << 16];
   const ssize_t n = read(STDIN_FILENO, block, sizeof block);
   if (n > 0) buffer_.append(block, static_cast<size_t>(n));
   if (n < 0 && errno != EINTR) throw std::runtime_error(std::string("cannot read stdin: ") + std::strerror(errno));

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -119,6 +120,13 @@ class ChatTest(unittest.TestCase):
         listed = run("chat", "--templates")
         self.assertEqual(listed.returncode, 0)
         self.assertIn("llama3.1 ", listed.stdout)
+
+    def test_a_long_line_costs_its_length(self):
+        """And not its square, which is minutes of the processor's time."""
+        limited = lambda: resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
+        done = subprocess.run([OPTIONS.quire, "chat", "-m", OPTIONS.model, "--chat-template", "llama2"], capture_output=True,
+                              input=b" " * (100 << 20) + b"\n", timeout=240, check=False, preexec_fn=limited)
+        self.assertEqual((done.returncode, done.stdout), (0, b""), done.stderr)
 
     def test_a_failed_message_leaves_the_conversation_as_it_was(self):
         done = chat("word " * 300 + "\nHello\n", "-s", "full")
