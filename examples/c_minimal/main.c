@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
   size_t len = 0;
   char* document = argc < 4 ? NULL : read_file(argv[2], &len);
   quire_status status;
+  int written;
   if (!document) {
     if (argc < 4) fprintf(stderr, "usage: %s MODEL_DIR FILE QUESTION [STRATEGY]\n", argv[0]);
     if (argc >= 4) perror(argv[2]);
@@ -86,11 +87,13 @@ int main(int argc, char** argv) {
   }
   status = ask(&c, argv, argc > 4 ? argv[4] : "dca", document, len);
   puts("");
+  written = fflush(stdout) == 0 && !ferror(stdout);
   if (status < 0) fprintf(stderr, "%s: %s\n", quire_get_status_name(status), c.error.message);
+  if (!written) fprintf(stderr, "the answer could not be written\n");
   free(document);
   quire_stream_release(c.stream);
   quire_session_release(c.session);
   quire_model_release(c.model);
   quire_runtime_release(c.runtime);
-  return status < 0 ? 1 : 0;
+  return status < 0 || !written ? 1 : 0;
 }

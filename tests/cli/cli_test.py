@@ -793,10 +793,14 @@ class ModelTest(unittest.TestCase):
             expected = self.run_json("run", "-m", OPTIONS.model, "-s", "dca", "-f", file.name, "-p", "The sky", "-n",
                                      48)
             wrong = run(OPTIONS.model, file.name, "The sky", "dca(", program=OPTIONS.c_minimal)
+            with open("/dev/full", "wb") as full:
+                unwritten = subprocess.run([OPTIONS.c_minimal, OPTIONS.model, file.name, "The sky"], stdout=full,
+                                           stderr=subprocess.PIPE, text=True, timeout=240, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, expected["text"] + "\n")
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("BAD_STRATEGY", wrong.stderr)
+        self.assertEqual((unwritten.returncode, unwritten.stderr), (1, "the answer could not be written\n"))
 
 
 class CMinimalTest(unittest.TestCase):
