@@ -1,4 +1,5 @@
 // quire index: read a document once, and keep what was read in a file for `quire run --document`, or in a store.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +26,7 @@ namespace {
 
 // For questions and answers behind the document.
 constexpr int64_t kExpectedRoom = 1024;
+constexpr size_t kMostTitleBytes = 1024;  // as of quire_store_put
 
 struct IndexArguments {
   ModelArguments model;
@@ -36,14 +38,41 @@ struct IndexArguments {
   bool json = false;
 };
 
+[[noreturn]] void cannot_write(const std::string& path) {
+  throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+}
+
 // Before hours of reading: whether a file can be made there. Nothing of that name is touched: it may be a link that
 // leads nowhere, or what another command wrote a moment ago.
 void check_can_be_made(const std::string& path) {
   std::string other = (std::filesystem::path(path).parent_path() / ".quire-XXXXXX").string();
   const int descriptor = mkstemp(other.data());
-  if (descriptor < 0) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  if (descriptor < 0) cannot_write(path);
   close(descriptor);
   std::remove(other.c_str());
+}
+
+bool opens_for_writing(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor >= 0) close(descriptor);
+  return descriptor >= 0;
+}
+
+// Of a snapshot: what is new is written behind it, or all of it to a new file that takes its place.
+void check_can_go_on(const std::string& path) {
+  if (!opens_for_writing(path)) check_can_be_made(path);
+}
+
+// Of a store: entries are new files, and a lock is held meanwhile.
+void check_takes_entries(const std::string& directory) {
+  check_can_be_made(directory + "/");
+  const std::string locks = directory + "/store.lock";
+  if (!opens_for_writing(locks)) cannot_write(locks);
+}
+
+void check_title(const std::string& title) {
+  if (title.size() <= kMostTitleBytes && title == valid_utf8(title)) return;
+  throw UsageError("--title must be UTF-8 of at most " + std::to_string(kMostTitleBytes) + " bytes");
 }
 
 // The snapshot's session, whose text becomes the document. Throws if nothing of it can be kept then: the file may be of
@@ -69,26 +98,54 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
                            (approximate ? "" : ", or take over what comes later with --reuse approximate"));
 }
 
-// With a budget that is too small, reading goes as far as it can, and on from there with a larger one. `out`: what will
-// be written; empty: into room that others leave.
-void check_room(const Engine& engine, const SessionArguments& arguments, size_t n_tokens, const std::string& out) {
+// With a budget that is too small, reading goes as far as it can, and on from there with a larger one. `out`: where the
+// last n_new tokens will be written; empty: into room that others leave.
+void check_room(const Engine& engine, const SessionArguments& arguments, int64_t n_tokens, int64_t n_new,
+                const std::string& out) {
   try {
-    const int64_t n_bytes = check_memory(engine, arguments, static_cast<int64_t>(n_tokens));
-    if (!out.empty()) check_disk(out, n_bytes);
+    const auto n_bytes = static_cast<double>(check_memory(engine, arguments, n_tokens));
+    if (out.empty() || n_new == 0) return;
+    check_disk(out, static_cast<int64_t>(n_bytes * static_cast<double>(n_new) / static_cast<double>(n_tokens)));
   } catch (const QuireFailure& failure) {
     if (failure.status() != QUIRE_ERROR_BUDGET || arguments.kv_budget_bytes == 0) throw;
     std::fprintf(stderr, "quire: warning: %s; what is read until then is saved\n", failure.what());
   }
 }
 
+// The same options with what the snapshot's session has, where they leave that open.
+SessionArguments with_those_of(const std::string& snapshot, SessionArguments arguments) {
+  const Json origin = describe_snapshot(snapshot)["origin"];
+  arguments.strategy = origin["strategy"].get<std::string>();
+  for (const int32_t type : {QUIRE_TYPE_F32, QUIRE_TYPE_F16, QUIRE_TYPE_BF16, QUIRE_TYPE_INT8, QUIRE_TYPE_INT4}) {
+    if (origin["kv_type"] == type_name(type)) arguments.kv_type = type;
+    if (origin.value("kv_old_type", "") == type_name(type)) arguments.kv_old_type = type;
+  }
+  const int64_t old_after = origin.value("old_after", int64_t{0});
+  arguments.old_after = origin.contains("old_after") && old_after == 0 ? QUIRE_OLD_AT_ONCE : old_after;
+  return arguments;
+}
+
+// The snapshot's session, which can be saved there when it has read what is pending.
+Session go_on(const IndexArguments& arguments, const Engine& engine, const std::string& document, uint32_t flags,
+              quire_edit_result* edited) {
+  Session session = load_and_edit(arguments, engine, document, flags, edited);
+  const quire_session_stats stats = get_stats(session.get());
+  if (stats.n_pending == 0) return session;
+  check_can_go_on(arguments.out);
+  check_room(engine, with_those_of(arguments.out, arguments.session), stats.n_tokens + stats.n_pending, stats.n_pending,
+             arguments.out);
+  return session;
+}
+
 // A new session, or the snapshot's, with all of the document processed or pending.
 Session open_session(const IndexArguments& arguments, const Engine& engine, const std::string& document, bool goes_on,
                      quire_edit_result* edited) {
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
-  if (goes_on) return load_and_edit(arguments, engine, document, flags, edited);
+  if (goes_on) return go_on(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
-  Session session = engine.create_session(arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
-  check_room(engine, arguments.session, ids.size(), arguments.out);
+  const auto n_tokens = static_cast<int64_t>(ids.size());
+  Session session = engine.create_session(arguments.session, n_tokens + kExpectedRoom);
+  check_room(engine, arguments.session, n_tokens, n_tokens, arguments.out);
   feed_document(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
   return session;
 }
@@ -179,14 +236,15 @@ void print_stored(const IndexArguments& arguments, const quire_store_match& reus
 
 int index_into_store(const IndexArguments& arguments, const std::string& document) {
   const Store store = open_store(arguments.store);
+  check_takes_entries(arguments.store.directory);
   const Engine engine(arguments.model);
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
-  const StoredSession opened =
-      open_stored(engine, store.get(), ids, arguments.session, static_cast<int64_t>(ids.size()) + kExpectedRoom);
+  const auto n_tokens = static_cast<int64_t>(ids.size());
+  const StoredSession opened = open_stored(engine, store.get(), ids, arguments.session, n_tokens + kExpectedRoom);
   quire_session* session = opened.session.get();
   const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
-  if (opened.match.n_computed == 0) check_room(engine, arguments.session, ids.size(), place);
+  check_room(engine, arguments.session, n_tokens, n_tokens - opened.match.n_computed, place);
   feed_document(session, document, flags);
   quire_store_match stored{};
   const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });
@@ -204,6 +262,7 @@ int index(IndexArguments arguments) {
     throw UsageError("--reuse needs --output: a store keeps exact texts only");
   }
   // First what can be wrong in little time.
+  check_title(arguments.title);
   const std::string document = read_document(arguments.file);
   check_has_words(arguments.file, document);
   if (arguments.title.empty()) arguments.title = title_of(arguments.file);

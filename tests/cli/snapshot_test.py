@@ -47,6 +47,13 @@ class SnapshotTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (status, ""), (arguments, done.stderr))
         self.assertIn(part, done.stderr)
 
+    def lock(self, folder):
+        """Lets nobody make a file there, until the test ends."""
+        if os.geteuid() == 0:
+            self.skipTest("root writes everywhere")
+        os.chmod(folder, 0o500)
+        self.addCleanup(os.chmod, folder, 0o700)
+
     def make(self):
         """A whole snapshot, made once for all tests."""
         if not hasattr(SnapshotTest, "whole"):
@@ -306,6 +313,18 @@ class StoreTest(SnapshotTest):
         self.assertIn("quire: warning: cannot put the document into the store", said)
         self.assertEqual(len(found["tokens"]), 8)
 
+    def test_what_cannot_be_kept_is_not_read(self):
+        index = ["index", self.text, "-s", "dca", "--store", self.store, "-m", "/nowhere/model"]
+        for title in ("x" * 1025, "caf\udce9"):  # the second is not UTF-8
+            self.fails(2, "--title must be UTF-8", *index, "--title", title)
+        self.fails(1, "/nowhere/model", *index, "--title", "x" * 1024)
+        lock = self.store / "store.lock"
+        lock.chmod(0o400)
+        self.lock(self.store)
+        self.fails(1, f"cannot write {self.store}/: Permission denied", *index)
+        self.store.chmod(0o700)
+        self.fails(1, f"cannot write {lock}: Permission denied", *index)
+
     def test_bad_usage(self):
         self.fails(2, "needs a document", "run", *self.options, "-p", "x")
         self.fails(2, "--chat", "run", *self.options, "-f", self.text, "-p", "x", "--chat")
@@ -420,6 +439,18 @@ class IndexTest(SnapshotTest):
         self.fails(2, "a store keeps exact texts only", "index", self.text, "-m", OPTIONS.model, "--store",
                    self.folder / "store", "--reuse", "approximate")
 
+    def test_what_cannot_be_kept_is_not_read(self):
+        self.make()
+        index = ["index", self.text, "-m", OPTIONS.model, "-o", self.snapshot, "--json"]
+        self.snapshot.chmod(0o400)
+        self.lock(self.folder)
+        self.assertEqual(run(*index).returncode, 0)  # nothing is to be written
+        self.text.write_text(TEXT * 400)
+        self.fails(1, f"quire: cannot write {self.snapshot}: Permission denied\n", *index)
+        self.text.write_text(TEXT + "The grass is green.")
+        self.snapshot.chmod(0o600)  # and goes on in the file
+        self.assertEqual(self.index()["n_pending"], 0)
+
     def test_another_document_is_refused(self):
         self.make()
         again = ["index", self.text, "-m", OPTIONS.model, "-o", self.snapshot]
@@ -458,6 +489,7 @@ class IndexTest(SnapshotTest):
     def test_what_was_read_is_saved_when_reading_fails(self):
         index = ["index", self.text, "-m", OPTIONS.model, "-s", "dca", "-o", self.snapshot]
         self.fails(1, "[BUDGET]", *index, "--kv-budget", 400 << 10)
+        self.fails(1, "quire: warning: a document of 519 tokens does not fit: ", *index, "--kv-budget", 400 << 10)
         partial = self.json("ls", self.snapshot)["snapshots"][0]
         self.assertGreater(partial["n_tokens"], 0)
         self.assertGreater(partial["n_pending"], 0)
