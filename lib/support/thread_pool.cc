@@ -56,9 +56,7 @@ struct ThreadPool::Job {
   std::atomic<bool> skipped{false};
 };
 
-int thread_count(int wanted) {
-  return wanted > 0 ? wanted : os_usable_processors();
-}
+int thread_count(int wanted) { return wanted > 0 ? wanted : os_usable_processors(); }
 
 void prepare_compute_thread(const char* name) {
 #if defined(__linux__)
