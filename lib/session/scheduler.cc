@@ -48,20 +48,21 @@ struct Scheduler::State {
   Track* free_track(const void* pass);
   void submit(Track& track, const std::shared_ptr<Job>& first) QUIRE_EXCLUDES(mutex);
   void gather(Track& track) QUIRE_EXCLUDES(mutex);
+  void move_to_end(const Track& track) QUIRE_EXCLUDES(mutex);
   bool collect_done() QUIRE_EXCLUDES(mutex);
   void collect(Track& track) QUIRE_EXCLUDES(mutex);
   void wait() QUIRE_REQUIRES(mutex);
 
   Mutex mutex;
   CondVar changed;
-  std::vector<std::shared_ptr<Job>> jobs QUIRE_GUARDED_BY(mutex);  // the engine thread alone removes them
-  Disposable* trash QUIRE_GUARDED_BY(mutex) = nullptr;             // a list, last in first
+  // Who waits longest for a step comes first. The engine thread alone removes and moves them.
+  std::vector<std::shared_ptr<Job>> jobs QUIRE_GUARDED_BY(mutex);
+  Disposable* trash QUIRE_GUARDED_BY(mutex) = nullptr;  // a list, last in first
   bool awake QUIRE_GUARDED_BY(mutex) = false;
   bool stop QUIRE_GUARDED_BY(mutex) = false;
   bool drained QUIRE_GUARDED_BY(mutex) = false;
 
   // The engine thread's alone.
-  size_t next = 0;
   std::array<Track, kMostUnderWay> tracks;
   Track host;  // of steps on no pass, which never stay under way
 };
@@ -145,11 +146,10 @@ bool Scheduler::State::step_next() {
   const bool collected = collect_done();
   mutex.lock();
   if (collected) return true;
-  // Others only append meanwhile: this thread alone removes jobs.
+  // Others only append meanwhile.
   const size_t n = jobs.size();
-  const size_t start = n == 0 ? 0 : next++ % n;
   for (size_t i = 0; i < n; ++i) {
-    std::shared_ptr<Job> job = jobs[(start + i) % n];
+    std::shared_ptr<Job> job = jobs[i];
     mutex.unlock();
     Track* track = free_track(job->pass());
     const bool ready = track && job->ready();
@@ -204,6 +204,15 @@ void Scheduler::State::gather(Track& track) {
   }
 }
 
+// All others have their turn before the members of this step.
+void Scheduler::State::move_to_end(const Track& track) {
+  MutexLock lock(mutex);
+  for (size_t i = 0; i < track.n; ++i) {
+    const auto at = std::find(jobs.begin(), jobs.end(), track.members[i]);
+    std::rotate(at, at + 1, jobs.end());
+  }
+}
+
 // The first half of the step of `first` and of those who share it; the second half too if it is done at once.
 void Scheduler::State::submit(Track& track, const std::shared_ptr<Job>& first) {
   const void* pass = first->pass();
@@ -215,6 +224,7 @@ void Scheduler::State::submit(Track& track, const std::shared_ptr<Job>& first) {
   track.members[0] = first;
   track.n = 1;
   if (pass && first->shares_step()) gather(track);
+  move_to_end(track);
   track.begin = Clock::now();
   const auto borrowed = track.borrowed();
   first->submit(std::span(borrowed).first(track.n));

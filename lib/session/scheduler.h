@@ -3,9 +3,9 @@
 // A step is short (a prefill block, a decode step, 16 MB of a model being loaded), so jobs share the machine fairly. It
 // has two halves: the first submits it to a device, the second takes what it came to. In between the thread serves
 // other jobs, and looks now and then whether the device is done. Steps on one forward pass follow each other. Jobs that
-// share their steps (sessions of a model that decode) take them together: the model's weights are read once. A step
-// waits a little for jobs that shared the pass's last one and are not ready yet: their readers are about to take a
-// token.
+// share their steps (sessions of a model that decode) take them together, as one turn: the model's weights are read
+// once. A step waits a little for jobs that shared the pass's last one and are not ready yet: their readers are about
+// to take a token.
 #pragma once
 
 #include <cstddef>

@@ -108,7 +108,7 @@ class Member : public Job {
 
   bool ready() override { return is_ready(); }
   const void* pass() override { return pass_; }
-  bool shares_step() override { return true; }
+  bool shares_step() override { return shares; }
   void submit(std::span<Job* const> jobs) override {
     std::string names;
     for (Job* job : jobs) names += static_cast<Member*>(job)->name_;
@@ -121,6 +121,7 @@ class Member : public Job {
     for (size_t i = 0; i < jobs.size(); ++i) finished[i] = static_cast<Member*>(jobs[i])->finish();
   }
 
+  bool shares = true;
   std::function<bool()> is_ready = [] { return true; };
   std::function<void()> on_finish = [] {};
 
@@ -198,6 +199,17 @@ TEST_F(Groups, AreNoLargerThanTheLimit) {
   }
   EXPECT_EQ(steps, 20u * 6);
   EXPECT_EQ(log_[0].size(), Job::kMostTogether);
+}
+
+// However many share a step: it is the turn of all of them.
+TEST_F(Groups, TakeOneTurn) {
+  for (const char name : {'a', 'b', 'c'}) add(name, &one_, 4);
+  add('p', &one_, 4)->shares = false;
+  add('n', nullptr, 4);
+  run_all();
+  Steps steps;
+  for (int turn = 0; turn < 4; ++turn) steps.insert(steps.end(), {"abc", "p", "n"});
+  EXPECT_EQ(log_, steps);
 }
 
 // A member of the last step that is not ready yet but says so soon is waited for; asking is done on the engine thread.
