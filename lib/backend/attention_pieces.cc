@@ -1,15 +1,28 @@
 #include "lib/backend/attention_pieces.h"
 
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <utility>
 
 namespace quire::tiling {
 namespace {
 
+using TilePicks = CutMemory::TilePicks;
+using Word = CutMemory::Word;
+using Run = CutMemory::Run;
+
+constexpr int64_t kWordChunks = 64;
+
+// Where the chunk stands among those that were selected, of which it is one.
+int32_t place(const Word& word, int64_t chunk) {
+  return word.before + std::popcount(word.chunks & ((uint64_t{1} << (chunk % kWordChunks)) - 1));
+}
+
 class Cutter {
  public:
   // selection: null to cut the blocks without one. pool: for the others; may be null.
-  Cutter(const CutArgs& args, const int32_t* selection, ThreadPool* pool)
+  Cutter(const CutArgs& args, const int32_t* selection, ThreadPool* pool, CutMemory& memory, Pieces& out)
       : plan_(args.plan),
         n_heads_(args.n_query_heads),
         l_(args.chunk),
@@ -17,8 +30,10 @@ class Cutter {
         tile_rows_(args.tile_rows),
         group_(args.n_query_heads / args.n_kv_heads),
         selection_(selection),
-        pool_(pool) {}
-  Pieces run();
+        pool_(pool),
+        out_(out),
+        memory_(memory) {}
+  void run();
 
  private:
   int64_t of_one_age(const QueryBlock& block, int64_t q, int64_t stride, int64_t count) const;
@@ -41,18 +56,12 @@ class Cutter {
   int group_;
   const int32_t* selection_;
   ThreadPool* pool_;
-  Pieces out_;
+  Pieces& out_;
   // Of blocks with a selection. Tiles are made first, with room for their picks, which are then sorted by chunk, a tile
   // at a time, and at last cut into pieces.
-  struct TilePicks {
-    const QueryBlock* block;
-    size_t first;       // of the tile's, in out_.picks
-    size_t first_ends;  // in ends_
-    int64_t n_chunks;
-  };
-  std::vector<TilePicks> tile_picks_;  // of each tile
-  size_t n_picks_ = 0;                 // of all tiles at most
-  std::vector<int32_t> ends_;          // of a tile: where in its picks those of each chunk end
+  CutMemory& memory_;
+  size_t n_picks_ = 0;  // of all tiles at most
+  size_t n_runs_ = 0;   // likewise
 };
 
 // The first key after `key` whose position counts from another base.
@@ -60,7 +69,7 @@ int64_t period_end(const Span& span, int64_t key) {
   return span.key_period == 0 ? kNoLimit : span.base_of(key) + span.key_period;
 }
 
-Pieces Cutter::run() {
+void Cutter::run() {
   int64_t in_plan = 0;
   for (const QueryBlock& block : plan_.blocks) {
     if (block.selected != (selection_ != nullptr)) {
@@ -74,9 +83,11 @@ Pieces Cutter::run() {
   }
   if (selection_) {
     sort_picks();
+    size_t n_runs = 0;
+    for (const TilePicks& of : memory_.tiles) n_runs += static_cast<size_t>(of.n_runs);
+    out_.pieces.reserve(n_runs);  // or a few more, where spans end within chunks
     for (size_t tile = 0; tile < out_.tiles.size(); ++tile) add_selected(tile);
   }
-  return std::move(out_);
 }
 
 // How many of the block's queries q, q + stride, ..., at most `count`, read the same keys from narrow records.
@@ -121,9 +132,11 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
       if (head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
       if (block.selected) {
         const int64_t n_chunks = tile.query(tile.rows() - 1) / plan_.selection.chunk + 1;
-        tile_picks_.push_back({&block, n_picks_, ends_.size(), n_chunks});
-        n_picks_ += static_cast<size_t>(tile.rows() * plan_.most_selected());
-        ends_.resize(ends_.size() + static_cast<size_t>(n_chunks));
+        const int64_t n_picks = tile.rows() * plan_.most_selected();
+        memory_.tiles.push_back({&block, n_picks_, memory_.words.size(), n_runs_});
+        n_picks_ += static_cast<size_t>(n_picks);
+        n_runs_ += static_cast<size_t>(std::min(n_picks, n_chunks));
+        memory_.words.resize(memory_.words.size() + static_cast<size_t>(ceil_div(n_chunks, kWordChunks)));
       } else if (head == 0) {
         add_list(plan_.list(block, 0), tile);
       }
@@ -202,6 +215,7 @@ void Cutter::add_list(const Plan::List& list, const Tile& tile) {
 void Cutter::sort_picks() {
   constexpr size_t kFewPicks = 1 << 14;  // sorted sooner than other threads wake
   out_.picks.resize(n_picks_);
+  memory_.runs.resize(n_runs_);
   const auto n_tiles = static_cast<int64_t>(out_.tiles.size());
   const auto sort = [this](int64_t tile, int) { sort_picks(static_cast<size_t>(tile)); };
   if (pool_ && n_picks_ > kFewPicks) {
@@ -214,8 +228,10 @@ void Cutter::sort_picks() {
 // By the chunks that the rows selected, in each by row. Any thread.
 void Cutter::sort_picks(size_t index) {
   const Tile& tile = out_.tiles[index];
-  const TilePicks& of = tile_picks_[index];
-  int32_t* const ends = ends_.data() + of.first_ends;
+  TilePicks& of = memory_.tiles[index];
+  const auto next = index + 1 < memory_.tiles.size() ? memory_.tiles[index + 1].first_word : memory_.words.size();
+  const std::span words(memory_.words.data() + of.first_word, next - of.first_word);
+  Run* const runs = memory_.runs.data() + of.first_run;
   Pick* const picks = out_.picks.data() + of.first;
   const int64_t width = plan_.most_selected();
   const auto for_picks = [&](const auto& use) {
@@ -223,27 +239,35 @@ void Cutter::sort_picks(size_t index) {
       const int64_t head = tile.first_head + row % tile.heads;
       const int32_t* own = selection_ + (tile.place(row) * n_heads_ + head) * width;
       for (int32_t rank = 0; rank < width && own[rank] >= 0; ++rank) {
-        use(own[rank], Pick{static_cast<int32_t>(row), rank});
+        use(own[rank], words[static_cast<size_t>(own[rank] / kWordChunks)], Pick{static_cast<int32_t>(row), rank});
       }
     }
   };
-  for_picks([&](int32_t chunk, const Pick&) { ++ends[chunk]; });
+  for_picks([](int32_t chunk, Word& word, const Pick&) { word.chunks |= uint64_t{1} << (chunk % kWordChunks); });
+  int32_t n = 0;
+  for (size_t w = 0; w < words.size(); ++w) {
+    words[w].before = n;
+    for (uint64_t left = words[w].chunks; left != 0; left &= left - 1) {
+      runs[n++] = {static_cast<int32_t>(w) * static_cast<int32_t>(kWordChunks) + std::countr_zero(left), 0};
+    }
+  }
+  of.n_runs = n;
+  for_picks([&](int32_t chunk, const Word& word, const Pick&) { ++runs[place(word, chunk)].end; });
   int32_t before = 0;
-  for (int64_t chunk = 0; chunk < of.n_chunks; ++chunk) before += std::exchange(ends[chunk], before);
-  for_picks([&](int32_t chunk, const Pick& pick) { picks[ends[chunk]++] = pick; });
+  for (int32_t r = 0; r < n; ++r) before += std::exchange(runs[r].end, before);
+  for_picks([&](int32_t chunk, const Word& word, const Pick& pick) { picks[runs[place(word, chunk)].end++] = pick; });
 }
 
 void Cutter::add_selected(size_t index) {
   Tile& tile = out_.tiles[index];
-  const TilePicks& of = tile_picks_[index];
+  const TilePicks& of = memory_.tiles[index];
   const Plan::List& list = plan_.list(*of.block, 0);
   const int64_t n_keys = plan_.selection.chunk;  // it divides the stored chunk
   tile.first_piece = static_cast<int32_t>(out_.pieces.size());
-  int32_t before = 0;
-  for (int64_t chunk = 0; chunk < of.n_chunks; ++chunk) {
-    const int32_t first = before, n_picks = ends_[of.first_ends + static_cast<size_t>(chunk)] - first;
-    if (n_picks == 0) continue;
-    before += n_picks;
+  int32_t first = 0;
+  for (const Run& run : std::span(memory_.runs.data() + of.first_run, static_cast<size_t>(of.n_runs))) {
+    const int64_t chunk = run.chunk;
+    const int32_t n_picks = run.end - std::exchange(first, run.end);
     for (int32_t s = list.begin; s < list.end; ++s) {
       const Span& span = plan_.spans[static_cast<size_t>(s)];
       const int64_t begin = std::max(span.first_key, chunk * n_keys);
@@ -251,7 +275,7 @@ void Cutter::add_selected(size_t index) {
                                     tile.first + tile.count - span.min_lag});
       for (int64_t at = begin; at < end;) {
         const int64_t stop = std::min(end, period_end(span, at));
-        out_.pieces.push_back({&span, at, stop, at / l_, static_cast<int32_t>(of.first) + first, n_picks});
+        out_.pieces.push_back({&span, at, stop, at / l_, static_cast<int32_t>(of.first) + run.end - n_picks, n_picks});
         at = stop;
       }
     }
@@ -272,10 +296,18 @@ std::pair<int32_t, int32_t> Pieces::in_window(const Tile& tile, const AttentionA
   return {window.first ? tile.first_piece : from(window.first_chunk), last};
 }
 
-Pieces cut_pieces(const CutArgs& args) { return Cutter(args, nullptr, nullptr).run(); }
+Pieces cut_pieces(const CutArgs& args) {
+  CutMemory memory;
+  Pieces pieces;
+  Cutter(args, nullptr, nullptr, memory, pieces).run();
+  return pieces;
+}
 
-Pieces cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool) {
-  return Cutter(args, selection, pool).run();
+void cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool, CutMemory& memory, Pieces& out) {
+  memory.tiles.clear();
+  memory.words.clear();
+  out.clear();
+  Cutter(args, selection, pool, memory, out).run();
 }
 
 }  // namespace quire::tiling

@@ -64,6 +64,13 @@ struct Pieces {
   std::vector<Pick> picks;    // of a piece: ascending by row; between tiles there may be others
   int64_t most_rows = 0;      // of a tile
 
+  // Keeps the memory.
+  void clear() {
+    tiles.clear();
+    pieces.clear();
+    picks.clear();
+    most_rows = 0;
+  }
   // The tile's pieces of a call with this window: [first, second). The condensed entries belong to the last window.
   std::pair<int32_t, int32_t> in_window(const Tile& tile, const AttentionArgs::Window& window) const;
 };
@@ -84,8 +91,35 @@ struct CutArgs {
 
 // The blocks without a selection: the same in every layer.
 Pieces cut_pieces(const CutArgs& args);
+
+// What cut_selected() works in. Who keeps it has the same memory used again: to get as much anew for each layer of a
+// token takes longer than to cut.
+struct CutMemory {
+  // A tile's place in the lists below, and among the picks.
+  struct TilePicks {
+    const QueryBlock* block;
+    size_t first;
+    size_t first_word;
+    size_t first_run;
+    int32_t n_runs = 0;
+  };
+  // Of 64 chunks, which ones rows of the tile selected, and how many chunks before these.
+  struct Word {
+    uint64_t chunks = 0;
+    int32_t before = 0;
+  };
+  // Of a chunk that was selected, where its picks end among those of the tile.
+  struct Run {
+    int32_t chunk;
+    int32_t end;
+  };
+  std::vector<TilePicks> tiles;
+  std::vector<Word> words;
+  std::vector<Run> runs;
+};
+
 // The blocks with one. selection: int32 [queries of the plan][n_query_heads][Plan::most_selected()]. pool: sorts the
 // picks, if there are many of them; may be null.
-Pieces cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool);
+void cut_selected(const CutArgs& args, const int32_t* selection, ThreadPool* pool, CutMemory& memory, Pieces& out);
 
 }  // namespace quire::tiling

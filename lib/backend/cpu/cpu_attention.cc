@@ -16,6 +16,20 @@ namespace quire::cpu {
 namespace {
 
 using Work = SequenceRun::Work;
+using Part = AttentionPart;
+
+// Bytes of lists that are kept: those of a token behind a million others.
+constexpr size_t kMostKept = size_t{16} << 20;
+
+size_t bytes_of(const AttentionLists& lists) {
+  size_t bytes = lists.work.capacity() * sizeof(Work) + lists.parts.capacity() * sizeof(Part);
+  for (const auto& [memory, pieces] : lists.selected) {
+    bytes += pieces.pieces.capacity() * sizeof(Piece) + pieces.picks.capacity() * sizeof(Pick);
+    bytes += memory.words.capacity() * sizeof(tiling::CutMemory::Word);
+    bytes += memory.runs.capacity() * sizeof(tiling::CutMemory::Run);
+  }
+  return bytes;
+}
 
 // Most rows of a tile whose pieces are spread over threads.
 constexpr int64_t kSplitRows = 16;
@@ -27,33 +41,31 @@ bool splits_pieces(int64_t most_rows, int64_t n_tiles, int n_threads) {
 
 class Executor {
  public:
-  Executor(ThreadPool& pool, const CpuStep& step, std::span<const AttentionArgs> sequences) : pool_(pool) {
+  Executor(ThreadPool& pool, AttentionLists& lists, const CpuStep& step, std::span<const AttentionArgs> sequences)
+      : pool_(pool), work_(lists.work), parts_(lists.parts), first_part_(lists.first_part) {
+    work_.clear();
+    parts_.clear();
+    first_part_.clear();
+    if (lists.selected.size() < sequences.size()) lists.selected.resize(sequences.size());
     runs_.reserve(sequences.size());
-    for (const AttentionArgs& args : sequences) runs_.emplace_back(step, args, pool);
+    for (size_t s = 0; s < sequences.size(); ++s) runs_.emplace_back(step, sequences[s], pool, lists.selected[s]);
     for (const SequenceRun& run : runs_) run.add_work(work_);
   }
 
   Status run(Workspace& workspace, const CancelToken* cancel);
 
  private:
-  // A piece that is worked on for itself.
-  struct Part {
-    const Work* work;
-    int32_t piece;
-    PickSpan rows;
-    size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
-  };
   void split();
   Status run_parts(const CancelToken* cancel, float* memory);
   float* scratch_of(int thread, float* memory) const { return memory + static_cast<size_t>(thread) * scratch_; }
 
   ThreadPool& pool_;
   std::vector<SequenceRun> runs_;
-  std::vector<Work> work_;
+  std::vector<Work>& work_;
   size_t scratch_ = 0;  // floats of a thread
-  std::vector<Part> parts_;
-  std::vector<size_t> first_part_;  // of each tile
-  size_t part_floats_ = 0;          // of all
+  std::vector<Part>& parts_;
+  std::vector<size_t>& first_part_;
+  size_t part_floats_ = 0;  // of all
 };
 
 void Executor::split() {
@@ -143,9 +155,11 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   return floats;
 }
 
-Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
-                     std::span<const AttentionArgs> sequences) {
-  return Executor(pool, step, sequences).run(workspace, cancel);
+Status run_attention(ThreadPool& pool, Workspace& workspace, AttentionLists& lists, const CancelToken* cancel,
+                     const CpuStep& step, std::span<const AttentionArgs> sequences) {
+  const Status status = Executor(pool, lists, step, sequences).run(workspace, cancel);
+  if (bytes_of(lists) > kMostKept) lists = {};
+  return status;
 }
 
 }  // namespace quire::cpu

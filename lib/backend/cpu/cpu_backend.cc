@@ -8,6 +8,7 @@
 #include "lib/backend/cpu/cpu_matrix.h"
 #include "lib/backend/cpu/cpu_ranking.h"
 #include "lib/backend/cpu/cpu_selection.h"
+#include "lib/backend/cpu/cpu_sequence_attention.h"
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
 #include "lib/support/int4.h"
@@ -533,7 +534,7 @@ class CpuBackend final : public Backend {
   }
 
   Status attention(Exec exec, const PreparedStep& step, std::span<const AttentionArgs> sequences) override {
-    return run_attention(pool_, workspace_, exec.cancel, cpu_step(step), sequences);
+    return run_attention(pool_, workspace_, attention_lists_, exec.cancel, cpu_step(step), sequences);
   }
 
   Status keep_peaks(Exec exec, const Buffer& shares, int64_t n, int n_heads, int64_t n_cells, bool first,
@@ -603,6 +604,7 @@ class CpuBackend final : public Backend {
   Allocator& allocator_;
   ThreadPool& pool_;
   Workspace workspace_;
+  AttentionLists attention_lists_;
   RopeCaches ropes_;
 };
 

@@ -12,6 +12,7 @@
 
 namespace quire::cpu {
 
+struct AttentionLists;
 class CpuStep;
 
 // The allocator and the pool must outlive the backend and everything it made.
@@ -56,7 +57,7 @@ struct RecordLayout {
 size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_queries, int64_t n_keys,
                         const ChunkSelection& selection);
 // Runs the plans of sequences of the step. Defined in cpu_attention.cc.
-Status run_attention(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
-                     std::span<const AttentionArgs> sequences);
+Status run_attention(ThreadPool& pool, Workspace& workspace, AttentionLists& lists, const CancelToken* cancel,
+                     const CpuStep& step, std::span<const AttentionArgs> sequences);
 
 }  // namespace quire::cpu

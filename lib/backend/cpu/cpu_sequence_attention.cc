@@ -79,7 +79,7 @@ Scratch::Scratch(float* memory, int64_t most_rows, int64_t d, int64_t chunk, boo
   sums = take(0);
 }
 
-SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool)
+SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool, SelectedPieces& selected)
     : sequence_(step.at(args.sequence)),
       args_(args),
       n_heads_(step.n_query_heads),
@@ -88,11 +88,14 @@ SequenceRun::SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadP
       narrow_(narrow_geometry(sequence_.geometry, sequence_.old)),
       d_(sequence_.geometry.head_dim),
       l_(sequence_.geometry.chunk),
-      n_cells_(args.shares.out ? args.shares.n_cells() : 0) {
+      n_cells_(args.shares.out ? args.shares.n_cells() : 0),
+      selected_(selected.pieces) {
   if (args.selection) {
-    selected_ =
-        tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
-                             static_cast<const int32_t*>(args.selection->host()) + args.selection_offset, &pool);
+    tiling::cut_selected({*sequence_.plan, n_heads_, sequence_.geometry.n_kv_heads, l_, sequence_.old},
+                         static_cast<const int32_t*>(args.selection->host()) + args.selection_offset, &pool,
+                         selected.memory, selected.pieces);
+  } else {
+    selected.pieces.clear();
   }
   turns_ = !std::ranges::all_of(sequence_.plan->spans, [this](const Span& span) { return as_stored(span); });
   widens_ = sequence_.old.narrows() && sequence_.old.type == ElementType::kInt4;

@@ -46,10 +46,16 @@ struct Scratch {
   size_t n_floats = 0;  // but for those
 };
 
-// Made for one call; step and args must outlive it. Its const functions: any thread.
+// The pieces of a sequence's blocks with a selection, and the memory that they are cut in.
+struct SelectedPieces {
+  tiling::CutMemory memory;
+  Pieces pieces;
+};
+
+// Made for one call; step, args and `selected` must outlive it. Its const functions: any thread.
 class SequenceRun {
  public:
-  SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool);
+  SequenceRun(const CpuStep& step, const AttentionArgs& args, ThreadPool& pool, SelectedPieces& selected);
 
   // A tile and its pieces [first, end) in this call's window.
   struct Work {
@@ -176,11 +182,27 @@ class SequenceRun {
   const int64_t d_;
   const int64_t l_;
   const int64_t n_cells_;  // of a row
-  Pieces selected_;        // of the blocks with a selection
+  const Pieces& selected_;
   int64_t most_rows_ = 0;
   bool turns_ = false;   // keys of some span are not where it wants them
   bool widens_ = false;  // some keys and values are of kInt4
   std::vector<Pick> all_rows_;
+};
+
+// A piece that is worked on for itself.
+struct AttentionPart {
+  const SequenceRun::Work* work;
+  int32_t piece;
+  PickSpan rows;
+  size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
+};
+
+// Lists that a call makes. The backend keeps them, so that the calls of all layers use the same memory.
+struct AttentionLists {
+  std::vector<SelectedPieces> selected;  // of each sequence
+  std::vector<SequenceRun::Work> work;
+  std::vector<AttentionPart> parts;
+  std::vector<size_t> first_part;  // of each tile
 };
 
 }  // namespace quire::cpu

@@ -101,8 +101,9 @@ class Call {
       QUIRE_TRY(queue_.read(address(*args_.selection) + args_.selection_offset * sizeof(int32_t), selection.data(),
                             selection.size() * sizeof(int32_t)));
       const KvGeometry& g = sequence_.geometry;
-      chosen = tiling::cut_selected({plan, step_.n_query_heads, g.n_kv_heads, g.chunk, sequence_.old}, selection.data(),
-                                    nullptr);
+      tiling::CutMemory memory;
+      tiling::cut_selected({plan, step_.n_query_heads, g.n_kv_heads, g.chunk, sequence_.old}, selection.data(), nullptr,
+                           memory, chosen);
       append_lists(plan, chosen, options, lists);
     }
     ListLayout layout;

@@ -35,8 +35,10 @@ struct Scene {
     }
   }
 
-  Pieces cut(ThreadPool* pool) const {
-    return cut_selected({plan, kHeads, kKvHeads, kStored, {}}, selection.data(), pool);
+  // In the same memory each time.
+  Pieces cut(ThreadPool* pool) {
+    cut_selected({plan, kHeads, kKvHeads, kStored, {}}, selection.data(), pool, memory, pieces);
+    return pieces;
   }
 
   // Of the tile's rows, those that chose the chunk.
@@ -52,6 +54,8 @@ struct Scene {
 
   Plan plan;
   std::vector<int32_t> selection;  // [n][kHeads][kWidth]
+  CutMemory memory;
+  Pieces pieces;
 };
 
 // Few picks are sorted by the caller, many by the pool.
@@ -60,7 +64,7 @@ TEST(ChosenPieces, AreThoseOfTheRowsThatChoseTheChunkWithAnyThreads) {
   SCOPED_TRACE(random.trace());
   ThreadPool pool(3);
   for (const auto& [first, n] : {std::pair<int64_t, int64_t>{700, 1}, {640, 70}, {500, 512}}) {
-    const Scene scene(random, first, n);
+    Scene scene(random, first, n);
     const Pieces pieces = scene.cut(&pool), alone = scene.cut(nullptr);
     ASSERT_EQ(alone.tiles.size(), pieces.tiles.size());
     ASSERT_EQ(alone.pieces.size(), pieces.pieces.size());
