@@ -83,10 +83,11 @@ void Executor::split() {
 Status Executor::run_parts(const CancelToken* cancel, float* memory) {
   float* part_memory = scratch_of(pool_.n_threads(), memory);
   const auto n_parts = static_cast<int64_t>(parts_.size());
-  constexpr int64_t kPartsPerTask = 4;
-  bool done = pool_.run(ceil_div(n_parts, kPartsPerTask), cancel, [&](int64_t task, int thread) {
-    const int64_t end = std::min(n_parts, (task + 1) * kPartsPerTask);
-    for (int64_t index = task * kPartsPerTask; index < end; ++index) {
+  // Several at a time; but in a short text each thread has some.
+  const int64_t per_task = std::clamp<int64_t>(n_parts / (2 * pool_.n_threads()), 1, 4);
+  bool done = pool_.run(ceil_div(n_parts, per_task), cancel, [&](int64_t task, int thread) {
+    const int64_t end = std::min(n_parts, (task + 1) * per_task);
+    for (int64_t index = task * per_task; index < end; ++index) {
       const Part& part = parts_[static_cast<size_t>(index)];
       const SequenceRun& run = *part.work->run;
       float* own = part_memory + part.memory;

@@ -51,7 +51,7 @@ Status cancelled() { return Status(Code::kCancelled, "cancelled"); }
 // Elements of work that is not worth handing over.
 constexpr int64_t kWorthAThread = 32768;
 
-// Rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
+// Most rows per task of row-wise operations: small enough to spread, large enough to be worth handing over.
 constexpr int64_t kRowsPerTask = 8;
 
 // Bytes of a KV head's parts in the neutral form of a record, but for kInt4.
@@ -353,7 +353,8 @@ class CpuBackend final : public Backend {
 
   Status gated_linear_unit(Exec exec, Activation activation, Rows x, int64_t n, int64_t width, Rows out) override {
     auto* const unit = activation == Activation::kSilu ? &cpu::swiglu : &cpu::geglu;
-    return for_rows(exec, n, [&](int64_t r, int) { unit(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); });
+    return for_rows(
+        exec, n, [&](int64_t r, int) { unit(rows_ptr(x.at(r)), width, rows_ptr(out.at(r))); }, rows_per_task(n, width));
   }
 
   Status matmul(Exec exec, Rows x, int64_t n, const Matrix& matrix, const Buffer* bias, Write write, Rows y) override {
@@ -378,7 +379,7 @@ class CpuBackend final : public Backend {
     if (n * w.k <= kWorthAThread) {
       for (int64_t r = 0; r < n; ++r) round(r, 0);
     } else {
-      QUIRE_TRY(for_rows(exec, n, round));
+      QUIRE_TRY(for_rows(exec, n, round, rows_per_task(n, w.k)));
     }
     return rows;
   }
@@ -593,12 +594,18 @@ class CpuBackend final : public Backend {
  private:
   // function(row, thread)
   template <typename RowFunction>
-  Status for_rows(Exec exec, int64_t n, const RowFunction& function) {
-    const bool done = pool_.run(ceil_div(n, kRowsPerTask), exec.cancel, [&](int64_t task, int thread) {
-      const int64_t end = std::min(n, (task + 1) * kRowsPerTask);
-      for (int64_t r = task * kRowsPerTask; r < end; ++r) function(r, thread);
+  Status for_rows(Exec exec, int64_t n, const RowFunction& function, int64_t per_task = kRowsPerTask) {
+    const bool done = pool_.run(ceil_div(n, per_task), exec.cancel, [&](int64_t task, int thread) {
+      const int64_t end = std::min(n, (task + 1) * per_task);
+      for (int64_t r = task * per_task; r < end; ++r) function(r, thread);
     });
     return done ? Status() : cancelled();
+  }
+
+  // Of rows that are much work: where there are few of them, each thread has some.
+  int64_t rows_per_task(int64_t n, int64_t width) const {
+    if (n * width <= kWorthAThread) return kRowsPerTask;
+    return std::min(kRowsPerTask, ceil_div(n, 2 * pool_.n_threads()));
   }
 
   Allocator& allocator_;
