@@ -16,14 +16,13 @@ namespace quire::cpu {
 namespace {
 
 using Work = SequenceRun::Work;
-using Part = AttentionPart;
 
 // Bytes of lists that are kept: those of a token behind a million others.
 constexpr size_t kMostKept = size_t{16} << 20;
 
-size_t bytes_of(const AttentionLists& lists) {
-  size_t bytes = lists.work.capacity() * sizeof(Work) + lists.parts.capacity() * sizeof(Part);
-  for (const auto& [memory, pieces] : lists.selected) {
+size_t bytes_of(std::span<const SelectedPieces> all) {
+  size_t bytes = 0;
+  for (const auto& [memory, pieces] : all) {
     bytes += pieces.pieces.capacity() * sizeof(Piece) + pieces.picks.capacity() * sizeof(Pick);
     bytes += memory.words.capacity() * sizeof(tiling::CutMemory::Word);
     bytes += memory.runs.capacity() * sizeof(tiling::CutMemory::Run);
@@ -42,10 +41,7 @@ bool splits_pieces(int64_t most_rows, int64_t n_tiles, int n_threads) {
 class Executor {
  public:
   Executor(ThreadPool& pool, AttentionLists& lists, const CpuStep& step, std::span<const AttentionArgs> sequences)
-      : pool_(pool), work_(lists.work), parts_(lists.parts), first_part_(lists.first_part) {
-    work_.clear();
-    parts_.clear();
-    first_part_.clear();
+      : pool_(pool) {
     if (lists.selected.size() < sequences.size()) lists.selected.resize(sequences.size());
     runs_.reserve(sequences.size());
     for (size_t s = 0; s < sequences.size(); ++s) runs_.emplace_back(step, sequences[s], pool, lists.selected[s]);
@@ -55,20 +51,30 @@ class Executor {
   Status run(Workspace& workspace, const CancelToken* cancel);
 
  private:
+  // A piece that is worked on for itself.
+  struct Part {
+    const Work* work;
+    int32_t piece;
+    PickSpan rows;
+    size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
+  };
   void split();
   Status run_parts(const CancelToken* cancel, float* memory);
   float* scratch_of(int thread, float* memory) const { return memory + static_cast<size_t>(thread) * scratch_; }
 
   ThreadPool& pool_;
   std::vector<SequenceRun> runs_;
-  std::vector<Work>& work_;
+  std::vector<Work> work_;
   size_t scratch_ = 0;  // floats of a thread
-  std::vector<Part>& parts_;
-  std::vector<size_t>& first_part_;
-  size_t part_floats_ = 0;  // of all
+  std::vector<Part> parts_;
+  std::vector<size_t> first_part_;  // of each tile
+  size_t part_floats_ = 0;          // of all
 };
 
 void Executor::split() {
+  size_t n_parts = 0;
+  for (const Work& work : work_) n_parts += static_cast<size_t>(work.end - work.first);
+  parts_.reserve(n_parts);
   for (const Work& work : work_) {
     first_part_.push_back(parts_.size());
     for (int32_t p = work.first; p < work.end; ++p) {
@@ -159,7 +165,7 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
 Status run_attention(ThreadPool& pool, Workspace& workspace, AttentionLists& lists, const CancelToken* cancel,
                      const CpuStep& step, std::span<const AttentionArgs> sequences) {
   const Status status = Executor(pool, lists, step, sequences).run(workspace, cancel);
-  if (bytes_of(lists) > kMostKept) lists = {};
+  if (bytes_of(lists.selected) > kMostKept) lists = {};
   return status;
 }
 

@@ -189,20 +189,9 @@ class SequenceRun {
   std::vector<Pick> all_rows_;
 };
 
-// A piece that is worked on for itself.
-struct AttentionPart {
-  const SequenceRun::Work* work;
-  int32_t piece;
-  PickSpan rows;
-  size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
-};
-
 // Lists that a call makes. The backend keeps them, so that the calls of all layers use the same memory.
 struct AttentionLists {
   std::vector<SelectedPieces> selected;  // of each sequence
-  std::vector<SequenceRun::Work> work;
-  std::vector<AttentionPart> parts;
-  std::vector<size_t> first_part;  // of each tile
 };
 
 }  // namespace quire::cpu
