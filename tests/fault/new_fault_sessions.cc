@@ -269,6 +269,18 @@ struct TakeOver {
     quire_stream_release(first.stream);
     first.stream = nullptr;
     expected = first.result;
+    {
+      // Where a failure leaves a text to be read and no token to be generated, logits are ranked, in memory that the
+      // model keeps. So it has this memory from here on.
+      Application reader;
+      reader.model = first.model;
+      reader.strategy = kSelecting;
+      reader.flags = 0;
+      reader.result.n_tokens = kNew;
+      reader.read();
+      EXPECT_EQ(reader.result.status, QUIRE_OK) << reader.result.call;
+      reader.model = nullptr;
+    }
     for (const auto& [from, to] : failures) {
       const quire_status status = read(first, from, to, failures.size() > 1);
       EXPECT_TRUE(status == QUIRE_OK || status == QUIRE_ERROR_OUT_OF_MEMORY)

@@ -75,10 +75,15 @@ TEST(FillRandom, RepresentationsAreFinite) {
     const auto work = take(session->begin_work());
     const auto& pages = work.contents().kv().representations(0).pages;
     ASSERT_FALSE(pages.empty());
+    Backend& backend = model->llama->backend();
+    const auto queue = take(backend.create_queue());
     int64_t n_wrong = 0;
     for (const auto& page : pages) {
-      for (int64_t i = 0; i < static_cast<int64_t>(page->size() / element_bytes(type)); ++i) {
-        n_wrong += std::abs(load_element(type, page->host(), i)) < 0.5f ? 0 : 1;
+      std::vector<std::byte> bytes(page->size());
+      expect_ok(backend.download(*queue, *page, 0, bytes.data(), bytes.size()));
+      expect_ok(finish_queue(backend, *queue));
+      for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / element_bytes(type)); ++i) {
+        n_wrong += std::abs(load_element(type, bytes.data(), i)) < 0.5f ? 0 : 1;
       }
     }
     EXPECT_EQ(n_wrong, 0) << strategy;
