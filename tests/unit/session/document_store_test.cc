@@ -46,7 +46,9 @@ class DocumentStores : public testing::TestWithParam<const char*> {
   Tokens turning(const Tokens& tokens, int64_t n_same, int64_t n, uint32_t seed = 9) const {
     Tokens other = text(n, seed);
     std::copy(tokens.begin(), tokens.begin() + n_same, other.begin());
-    if (n_same < n) other[static_cast<size_t>(n_same)] = tokens[static_cast<size_t>(n_same)] == 5 ? 6 : 5;
+    if (n_same < std::min(n, std::ssize(tokens))) {
+      other[static_cast<size_t>(n_same)] = tokens[static_cast<size_t>(n_same)] == 5 ? 6 : 5;
+    }
     return other;
   }
   std::string put(const Tokens& tokens, const std::string& title = "") {
