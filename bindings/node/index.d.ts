@@ -37,7 +37,7 @@ export interface Watched {
 }
 
 export type RuntimeOptions = With<C.RuntimeOptions, {
-  /** 0: the number of cores. */
+  /** 0: one for each usable core. */
   threads?: number;
   ioThreads?: number;
   log?: (level: LogLevel, message: string) => void;

@@ -71,7 +71,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("-m,--model", arguments.path, "GGUF file, or directory: config.json, *.safetensors, tokenizer")
       ->required()
       ->type_name("PATH");
-  command.add_option("--threads", arguments.n_threads, "compute threads (default: the number of cores)")
+  command.add_option("--threads", arguments.n_threads, "compute threads (default: one for each usable core)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   add_word_option(command, "--weights", arguments.weight_type, kWeightTypes,

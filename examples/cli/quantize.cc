@@ -90,7 +90,7 @@ void add_quantize(CLI::App& app, Action& action) {
                    std::string("one of ") + quire_get_quantizations() + " (default: q4_k_m)")
       ->check(CLI::IsMember(recipes()))
       ->type_name("NAME");
-  command->add_option("--threads", arguments->n_threads, "threads (default: the number of cores)")
+  command->add_option("--threads", arguments->n_threads, "threads (default: one for each usable core)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   add_quiet_option(*command);

@@ -28,7 +28,7 @@ namespace quire {
 class Session;
 
 struct RuntimeOptions {
-  int n_threads = 0;     // 0: the number of cores
+  int n_threads = 0;     // 0: one for each usable core
   int n_io_threads = 0;  // 0: one; -1: none, and sessions that spill read and write on the engine thread
   // What the KV caches of all sessions may hold together; 0: no limit.
   int64_t kv_device_bytes = 0;      // in the memory of each device that has its own

@@ -31,7 +31,7 @@ namespace Quire
 
         /// <summary>
         /// Writes a model to the GGUF file `outPath`, which appears when it is complete. `recipe`: null for q4_k_m;
-        /// `threadCount`: 0 for the number of cores. Waits until done; progress as in Runtime.LoadModel.
+        /// `threadCount`: 0: one for each usable core. Waits until done; progress as in Runtime.LoadModel.
         /// </summary>
         public static void Quantize(string path, string outPath, string recipe = null, int threadCount = 0,
             IProgress<Progress> progress = null, CancellationToken cancellationToken = default(CancellationToken))

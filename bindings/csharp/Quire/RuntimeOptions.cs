@@ -20,7 +20,7 @@ namespace Quire
     /// <summary>What a Runtime is made with. A default is what 0 or null means.</summary>
     public sealed class RuntimeOptions
     {
-        /// <summary>Compute threads; 0: the number of cores.</summary>
+        /// <summary>Compute threads; 0: one for each usable core.</summary>
         public int ThreadCount { get; set; }
 
         /// <summary>Threads that move chunks between tiers; 0: one; -1: none.</summary>

@@ -9,7 +9,7 @@ local options = require("quire.options")
 
 local Runtime = handles.class("Runtime")
 
--- A runtime. Options: threads (0: the number of cores), io_threads, kv_device_budget_bytes, kv_host_budget_bytes,
+-- A runtime. Options: threads (0: one for each usable core), io_threads, kv_device_budget_bytes, kv_host_budget_bytes,
 -- kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes; log_level ("error" to "debug") and kept_log_lines,
 -- which is how many lines are kept for Runtime:log_lines() (0).
 local function runtime(given)

@@ -24,7 +24,7 @@ function guarded(log) {
 /** Threads and memory; everything else hangs off one. */
 class Runtime extends Handle {
   /**
-   * Options: threads (0: the number of cores), ioThreads, log (called with a level and a message), logLevel ('error', 'warning', 'info',
+   * Options: threads (0: one for each usable core), ioThreads, log (called with a level and a message), logLevel ('error', 'warning', 'info',
    * 'debug'), keptLogLines (how many lines are kept for takeLogLine), kvDeviceBudgetBytes, kvHostBudgetBytes, kvCompressedBudgetBytes, kvFileBudgetBytes, prefixCacheBytes.
    */
   constructor({ log, ...others } = {}) {

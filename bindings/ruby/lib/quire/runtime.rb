@@ -8,7 +8,7 @@ require_relative "raw"
 module Quire
   # Threads and memory; everything else hangs off one. Any thread may use it.
   class Runtime < Handle
-    # A runtime; with a block, one that is closed at its end. Options: threads (0: the number of cores), io_threads,
+    # A runtime; with a block, one that is closed at its end. Options: threads (0: one for each usable core), io_threads,
     # kv_device_budget_bytes, kv_host_budget_bytes, kv_compressed_budget_bytes, kv_file_budget_bytes, prefix_cache_bytes;
     # log_level (:error to :debug) and kept_log_lines, which is how many lines are kept for log_lines (0).
     def self.open(**options, &block)

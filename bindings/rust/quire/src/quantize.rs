@@ -9,7 +9,7 @@ use crate::{call, sys, Result, Watch};
 pub struct QuantizeOptions {
     /// One of [`quantizations`]; `None`: "q4_k_m".
     pub recipe: Option<String>,
-    /// 0: the number of cores; at most 1024.
+    /// 0: one for each usable core; at most 1024.
     pub n_threads: i32,
 }
 

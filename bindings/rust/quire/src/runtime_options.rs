@@ -24,7 +24,7 @@ type Log = Box<dyn Fn(LogLevel, &str) + Send + Sync>;
 /// ```
 #[derive(Default)]
 pub struct RuntimeOptions {
-    /// Compute threads, all created at once; 0: the number of cores; at most 1024.
+    /// Compute threads, all created at once; 0: one for each usable core; at most 1024.
     pub n_threads: i32,
     /// Threads that move chunks between tiers, at most 64; 0: one; -1: none.
     pub n_io_threads: i32,
