@@ -8,13 +8,14 @@
 #   run.sh openai       the server with a real model, asked by the openai package
 #
 # QUIRE_INCLUDE is the folder with quire/quire.h, QUIRE_LIBRARY_DIR that with libquire.so, QUIRE_GO_BUILD one to build in.
+# Compiled packages are kept where Go keeps them for its user: to compile the standard library anew takes a minute.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
 . "$here/find_go.sh"
 
 build=$QUIRE_GO_BUILD
-export GOCACHE="$build/cache" GOPATH="$build/path" GOTOOLCHAIN=local GOPROXY=off GOWORK=off GODEBUG=cgocheck=1
+export GOPATH="$build/path" GOTOOLCHAIN=local GOPROXY=off GOWORK=off GODEBUG=cgocheck=1
 export CGO_ENABLED=1 LD_LIBRARY_PATH="$QUIRE_LIBRARY_DIR"
 export PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$build/bin"
