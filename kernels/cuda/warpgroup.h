@@ -136,21 +136,29 @@ inline uint32_t place_in_shared(const void* p) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - emulation::shared_memory());
 }
 
-// The element (k, column) of a tile.
+// A tile as its descriptor tells of it.
 template <bool kTransposed, typename T>
-float element_of_tile(uint64_t tile, int k, int column, T type) {
-  const auto bytes = [&](int bit) { return static_cast<uint32_t>(tile >> bit & 0x3fff) << 4; };
-  const uint32_t address = bytes(0), leading = bytes(16), stride = bytes(32);
+struct SharedTile {
+  explicit SharedTile(uint64_t tile) {
+    const auto bytes = [&](int bit) { return static_cast<uint32_t>(tile >> bit & 0x3fff) << 4; };
+    address = bytes(0), leading = bytes(16), stride = bytes(32);
+  }
+
   // Channels of a row, of rows in groups of 8; transposed, the rows are those of k.
-  const auto row = static_cast<uint32_t>(kTransposed ? k : column),
-             along = static_cast<uint32_t>(kTransposed ? column : k);
-  uint32_t at = address + row / kRowsOfGroup * stride + row % kRowsOfGroup * kRowOfTile;
-  at += kTransposed ? along / 64 * leading + along % 64 * 2 : along * 2;
-  at ^= (at >> 7 & 7) << 4;
-  uint16_t bits;
-  std::memcpy(&bits, emulation::shared_memory() + at, sizeof bits);
-  return widen(bits, type);
-}
+  float element(int k, int column) const {
+    const auto row = static_cast<uint32_t>(kTransposed ? k : column),
+               along = static_cast<uint32_t>(kTransposed ? column : k);
+    uint32_t at = address + row / kRowsOfGroup * stride + row % kRowsOfGroup * kRowOfTile;
+    at += kTransposed ? along / 64 * leading + along % 64 * 2 : along * 2;
+    at ^= (at >> 7 & 7) << 4;
+    uint16_t bits;
+    std::memcpy(&bits, shared + at, sizeof bits);
+    return widen(bits, T());
+  }
+
+  const unsigned char* shared = emulation::shared_memory();
+  uint32_t address, leading, stride;
+};
 
 template <bool kTransposed, int kN, typename T>
 void multiply_rows_together(float (&d)[kN][4], const unsigned (&a)[4], uint64_t tile, bool adds, T type) {
@@ -167,10 +175,11 @@ void multiply_rows_together(float (&d)[kN][4], const unsigned (&a)[4], uint64_t 
     }
   }
   emulation::begin_product(&d[0][0], 4 * kN, [=](float* sums) {
+    const SharedTile<kTransposed, T> right(tile);
     for (int n = 0; n < 2 * kN; ++n) {
       const int column = n / 2 * 8 + t + n % 2;
       float of_column[16];
-      for (int k = 0; k < 16; ++k) of_column[k] = element_of_tile<kTransposed>(tile, k, column, type);
+      for (int k = 0; k < 16; ++k) of_column[k] = right.element(k, column);
       for (int side = 0; side < 2; ++side) {
         float& total = sums[n / 2 * 4 + side * 2 + n % 2];
         float sum = adds ? total : 0.0f;

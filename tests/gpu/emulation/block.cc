@@ -266,7 +266,7 @@ const Slots& Block::meet(unsigned mask, const void* value, size_t bytes, const c
   if (bytes > 0) std::memcpy(slots.bytes[own_lane], value, bytes);
   m.lanes |= 1u << own_lane;
   ++progress_;
-  if (mask == kAllLanes && std::strcmp(name, "__syncwarp") == 0) ++self.meetings;
+  if (mask == kAllLanes && bytes == 0 && std::strcmp(name, "__syncwarp") == 0) ++self.meetings;
   while (m.generation == generation) {
     if (((m.lanes | ended_[own_warp]) & mask) == mask) {
       if (finish) finish(slots, m.lanes);
