@@ -140,6 +140,10 @@ class Product {
       then([&] { return f_.set_preference(preference, attribute, &value, sizeof value); });
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kBlasWorkspace});
+    // Else an algorithm that splits k may round the sum of each part to the type of y.
+    if (shape.y_type != ElementType::kF32) {
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    }
     // Else an algorithm may be found whose loads these matrices are not aligned for.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment);

@@ -170,6 +170,19 @@ TEST_F(BlasProducts, AreOfMatricesThatBeginAnywhere) {
   }
 }
 
+// The sum of a part would not be what it is in bf16 or f16.
+TEST_F(BlasProducts, RoundToTheirTypeOnce) {
+  const Place place(api());
+  for (const auto& [type, great] : {std::pair(kBF16, 257.0f), std::pair(kF16, 2049.0f)}) {
+    const Matrix x(api(), place.stream(), type, {1, 1, 1, 1}), y(api(), place.stream(), type, {0});
+    const Matrix w(api(), place.stream(), type, {great - 1, 1, 2 - great, 0});
+    EXPECT_EQ(api().blas_matmul(place.stream(), x.rows(4), 1, {w.data(), 1, 4, 8, type}, nullptr, false, y.rows(1),
+                                place.workspace()),
+              0);
+    EXPECT_EQ(y.values(), (std::vector<float>{2}));
+  }
+}
+
 // One that is aligned better does not take the place of one that is aligned less, nor its algorithm.
 TEST_F(BlasProducts, AreFoundAgainByShapeAndAlignment) {
   const Place place(api());

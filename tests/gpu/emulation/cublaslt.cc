@@ -17,9 +17,11 @@ static_assert(CUBLAS_STATUS_SUCCESS == 0 && CUBLAS_STATUS_NOT_INITIALIZED == 1 &
               CUBLAS_STATUS_NOT_SUPPORTED == 15);
 static_assert(CUBLAS_OP_N == 0 && CUBLAS_OP_T == 1 && CUBLAS_COMPUTE_32F == 68);
 static_assert(CUBLASLT_MATMUL_DESC_TRANSA == 3 && CUBLASLT_MATMUL_DESC_TRANSB == 4 &&
-              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES == 1 && CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES == 5 &&
-              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES == 6 && CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES == 7 &&
-              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES == 8);
+              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES == 1 && CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK == 3 &&
+              CUBLASLT_REDUCTION_SCHEME_INPLACE == 1 && CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE == 2 &&
+              CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE == 4 && CUBLASLT_REDUCTION_SCHEME_MASK == 7 &&
+              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES == 5 && CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES == 6 &&
+              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES == 7 && CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES == 8);
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64 && sizeof(cublasLtMatmulHeuristicResult_t) == 96);
 
 // What an algorithm was looked for with.
@@ -142,6 +144,8 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t preference, cublasLtMat
     switch (attribute) {
       case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(changed.workspace_bytes, value, bytes);
+      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(changed.reduction_schemes, value, bytes);
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
         return set(changed.alignment[0], value, bytes);
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
@@ -258,9 +262,11 @@ cublasStatus_t multiply_matrices(cublasLtHandle_t handle, cublasLtMatmulDesc_t p
     if (missing_device() != cudaSuccess || state().failure != cudaSuccess || strikes(state().faults.launch)) {
       return CUBLAS_STATUS_EXECUTION_FAILED;
     }
+    constexpr uint32_t kInTypeOfD = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    const bool round_parts = (chosen.preference.reduction_schemes & kInTypeOfD) != 0;
     const cudaError_t queued = queue_kernel_work(stream, [=] {
       std::memset(workspace, 0xFF, needed);
-      return multiply(problem, scale, a, b, kept, c, d), cudaSuccess;
+      return multiply(problem, scale, a, b, kept, c, d, round_parts), cudaSuccess;
     });
     return queued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
   });

@@ -36,6 +36,7 @@ struct Operation {
 struct Preference {
   uint64_t workspace_bytes = 0;
   std::array<uint32_t, 4> alignment = {256, 256, 256, 256};  // of A, B, C, D
+  uint32_t reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 // D = alpha * op(A) * op(B) + beta * C, of matrices that are stored by columns.
@@ -51,7 +52,9 @@ cublasStatus_t check(const Problem& problem);
 // How many bytes there are from the first element to the last one, and in an element.
 size_t extent_of(const Layout& layout);
 size_t element_bytes_of(cudaDataType type);
-void multiply(const Problem& problem, float alpha, const void* a, const void* b, float beta, const void* c, void* d);
+// Sums are of two parts of k; round_parts: each is rounded to the type of D.
+void multiply(const Problem& problem, float alpha, const void* a, const void* b, float beta, const void* c, void* d,
+              bool round_parts);
 
 // Those of a kind, which are counted. A handle is the address of what the real header calls semi-opaque.
 template <typename Opaque, typename Object>

@@ -61,7 +61,8 @@ cublasStatus_t check(const Problem& problem) {
   return in_floats && of_one_type ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-void multiply(const Problem& problem, float alpha, const void* a, const void* b, float beta, const void* c, void* d) {
+void multiply(const Problem& problem, float alpha, const void* a, const void* b, float beta, const void* c, void* d,
+              bool round_parts) {
   const auto& [device, operation, a_layout, b_layout, c_layout, d_layout] = problem;
   const std::vector<float> left = lines_of(a_layout, a, operation.transposed_a == CUBLAS_OP_T);
   const std::vector<float> right = lines_of(b_layout, b, operation.transposed_b == CUBLAS_OP_N);
@@ -71,9 +72,13 @@ void multiply(const Problem& problem, float alpha, const void* a, const void* b,
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       const float *const x = &left[static_cast<size_t>(i * k)], *const y = &right[static_cast<size_t>(j * k)];
-      float sum = 0;
-      for (int64_t l = 0; l < k; ++l) sum += x[l] * y[l];
-      sum *= alpha;
+      const auto part = [&](int64_t begin, int64_t end) {
+        float sum = 0;
+        for (int64_t l = begin; l < end; ++l) sum += x[l] * y[l];
+        if (round_parts) store_element(type, &sum, 0, sum), sum = load_element(type, &sum, 0);
+        return sum;
+      };
+      float sum = alpha * (part(0, k / 2) + part(k / 2, k));
       // What C holds does not matter where it is multiplied with zero.
       if (beta != 0) sum += beta * load_element(type, c, i + j * c_layout.stride);
       store_element(type, d, i + j * d_layout.stride, sum);
