@@ -172,6 +172,13 @@ class Product {
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
+// Errors of cuBLASLt's own calls are kept by its runtime, and may be unknown to this one.
+cudaError_t error_of(cublasStatus_t status) {
+  const cudaError_t error = cudaGetLastError();
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
+  return error != cudaSuccess ? error : cudaErrorUnknown;
+}
+
 // The products of the process. They are forgotten all at once when there are too many, for a text's last block may have
 // any number of rows, and begin anywhere in what it is multiplied with.
 class Products {
@@ -204,12 +211,18 @@ class Products {
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
       made.reset();
     } else if (status != CUBLAS_STATUS_SUCCESS) {
-      return status == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorNotSupported;
+      return error_of(status);
     }
     if (products_.size() >= kMost) products_.clear();
     products_.emplace(shape, made);
     *product = std::move(made);
     return cudaSuccess;
+  }
+
+  // The algorithm that was found does not serve after all.
+  void give_up(const Shape& shape) {
+    const std::lock_guard lock(mutex_);
+    products_[shape] = nullptr;
   }
 
  private:
@@ -274,10 +287,10 @@ int blas_matmul(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix&
   }
   const cublasStatus_t status = product->run(handle, stream, x.data, w.data, shape.accumulate, y.data, workspace);
   if (status == CUBLAS_STATUS_SUCCESS) return 0;
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
-  // Errors of cuBLASLt's own calls are kept by its runtime, and may be unknown to this one.
-  const cudaError_t error = cudaGetLastError();
-  return error != cudaSuccess ? error : cudaErrorUnknown;
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) return error_of(status);
+  cudaGetLastError();  // cuBLASLt's
+  products().give_up(shape);
+  return matmul(stream, x, n_rows, w, nullptr, shape.accumulate, y);  // y holds the bias
 }
 
 }  // namespace quire::cuda

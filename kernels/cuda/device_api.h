@@ -139,11 +139,12 @@ struct DeviceApi {
 
   // ---- cuBLASLt. The plugin's own product serves where there is none. Null: this plugin knows none.
   // Opens it unless it is open, with what it needs on the current device; false: `why`, of `size` bytes, is text. It
-  // may be tried again.
+  // may be tried again for a device; the library itself is looked for once a process.
   bool (*open_blas)(char* why, size_t size) = nullptr;
   // On a device that it was opened for: matmul() of bf16 or f16 rows and weights of one type, y of this type or f32;
-  // any number of rows. It is matmul() where cuBLASLt has no algorithm for such matrices. workspace: kBlasWorkspace
-  // bytes of device memory that no other stream uses meanwhile.
+  // any number of rows. A bias is rounded to the type of y before the product is added. It is matmul() where cuBLASLt
+  // has no algorithm for such matrices. workspace: kBlasWorkspace bytes of device memory that no other stream uses
+  // meanwhile.
   int (*blas_matmul)(Stream stream, DeviceRows x, int64_t n_rows, const DeviceMatrix& w, const float* bias, bool add,
                      DeviceRows y, void* workspace) = nullptr;
 };
