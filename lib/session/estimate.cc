@@ -265,11 +265,14 @@ Result<RateEstimate> estimate_rates(const std::shared_ptr<Model>& model, const S
   SessionLoad load;
   load.n_tokens = n_tokens;
   load.prefill_block = std::min(planned.prefill_block, strategy->window_end(0));
-  const int64_t runtime_limit = model->residency->budget()->limit();
+  const TierBudget& budget = *model->residency->budget();
+  const int64_t runtime_limit = budget.limit();
   if (const int64_t own = first_budget(backend, planned); own > 0) load.memory_bytes = own;
   if (runtime_limit > 0) load.memory_bytes = std::min(load.memory_bytes, runtime_limit);
   if (const int64_t free = backend.free_device_bytes(); free != kNoLimit) {
-    load.memory_bytes = std::min(load.memory_bytes, std::max<int64_t>(0, free - backend.device_bytes_for_work()));
+    // Records of other sessions leave when this one needs their place.
+    const int64_t left = std::max<int64_t>(0, free - backend.device_bytes_for_work());
+    load.memory_bytes = std::min(load.memory_bytes, budget.used() + left);
   }
   load.prefill_selects = strategy->chunks_selected(n_tokens - 1) > 0;
   load.decode_selects = strategy->selects_chunks();
