@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "pathname"
 require "stringio"
 require_relative "helper"
 
@@ -77,6 +78,16 @@ class TestSnapshots < Minitest::Test
     GC.start
     assert_equal tokens(session, 12), tokens(fork, 12)
     File.open(path, "rb") { |file| assert_equal 200, model.load_session(file).n_tokens }
+  end
+
+  def test_pathnames
+    path = Pathname.new(folder) + "saved.quire"
+    session = read(200)
+    session.save(path)
+    assert_equal 200, Quire.describe_snapshot(path)[:n_tokens]
+    Quire.verify_snapshot(path)
+    assert_equal 200, model.load_session(path, prefix_reuse: false).n_tokens
+    assert_equal path.binread, io.tap { |copy| session.save(copy) }.string.b
   end
 
   def test_ios_that_fail

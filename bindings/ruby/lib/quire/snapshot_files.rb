@@ -8,8 +8,9 @@ module Quire
   # Snapshots in paths, and in IOs: what has write, or read and seek.
   module SnapshotFiles
     class << self
+      # A Pathname is one, which has read and write too. An open File has to_path, but is used as the IO that it is.
       def path?(file)
-        file.respond_to?(:to_str) || (file.respond_to?(:to_path) && !file.respond_to?(:read))
+        file.respond_to?(:to_str) || (file.respond_to?(:to_path) && !file.respond_to?(:seek))
       end
 
       def save(session, file, options)
