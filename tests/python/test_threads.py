@@ -2,12 +2,17 @@
 
 import asyncio
 import concurrent.futures
+import io
+import itertools
+import os
+import queue
 import signal
+import sys
 import threading
 import unittest
 
 import quire
-from with_model import WithModel
+from with_model import MODEL, WithModel
 
 LONG = [3 + i % 300 for i in range(200_000)]  # far more than is read before the test cancels
 
@@ -136,6 +141,75 @@ class Threads(WithModel):
                         stream.next(timeout)
             sender.join()
             self.assertEqual(session.n_tokens + session.n_pending, len(LONG))
+
+    def interrupted(self, call):
+        """Ctrl-C after call(report) has reported for the first time, while C runs and not one of Python's functions."""
+        begun, reports = queue.SimpleQueue(), itertools.count()
+
+        def interrupt():
+            begun.get()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        def report(*_):
+            if next(reports) == 0:
+                begun.put(None)
+            else:
+                sender.join()
+
+        sender = threading.Thread(target=interrupt)
+        sender.start()
+        with self.assertRaises(KeyboardInterrupt):
+            call(report)
+        sender.join()
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_ctrl_c_ends_calls_that_report(self):
+        class File(io.BytesIO):
+            report = None
+
+            def write(self, data):
+                self.report and self.report()
+                return super().write(data)
+
+            def read(self, size=-1):
+                self.report and self.report()
+                return super().read(size)
+
+        def reporting(file, use):
+            def call(report):
+                file.report = report
+                use(file)
+            return call
+
+        folder, session, saved = self.folder(), self.session(prefix_reuse=False), File()
+        session.fill_random(20_000)
+        session.save(saved)
+        path = folder / "saved.quire"
+        session.save(path)
+        calls = [lambda report: session.save(folder / "other.quire", progress=report),
+                 lambda report: quire.verify_snapshot(path, progress=report),
+                 lambda report: quire.quantize(MODEL, folder / "model.gguf", progress=report),
+                 lambda report: self.runtime.load(MODEL, progress=report),
+                 reporting(File(), session.save), reporting(saved, quire.verify_snapshot),
+                 reporting(saved, quire.describe_snapshot), reporting(saved, self.model.load_session)]
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(60)  # the sender's turn comes when a report has returned to C, not in the middle of it
+        for i, call in enumerate(calls):
+            with self.subTest(i=i):
+                self.interrupted(call)
+
+    def test_ctrl_c_ends_a_file_object_that_waits(self):
+        session = self.session(prefix_reuse=False)
+        session.fill_random(20_000)
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        sender = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        with open(writer, "wb", buffering=0) as pipe, self.assertRaises(KeyboardInterrupt):
+            sender.start()
+            session.save(pipe)  # nobody reads from the pipe
+        sender.join()
+        self.assertEqual(session.n_tokens + session.n_pending, 20_000)
 
     def test_one_thread_at_a_time_takes_events(self):
         session = self.session()

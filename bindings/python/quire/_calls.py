@@ -6,10 +6,11 @@ import array
 import ctypes
 import json
 import os
+import signal
 import struct
 import weakref
 from ctypes import byref, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any, Dict, Iterable, List, Optional, Tuple, TypeVar
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, TypeVar
 
 from . import _ffi
 from ._library import lib
@@ -18,6 +19,7 @@ from ._types import Info, Infos, Progress
 _CLOSED = -9
 _CODES = {c_int32: "i", c_uint32: "I", c_int64: "q", c_size_t: "N", c_float: "f", c_double: "d"}
 _Self = TypeVar("_Self", bound="_Handle")
+_Function = TypeVar("_Function", bound=Any)
 
 
 class QuireError(Exception):
@@ -214,37 +216,83 @@ class Cancel(_Handle):
         lib.quire_cancel_trigger(self._handle)
 
 
-class _Watched:
-    """A long call that reports its progress and can be stopped. What progress(done, total) raises, and Ctrl-C, stop it;
-    `with` then raises that instead of what the call came to."""
+_called_by_c: Set[Any] = set()  # the code of functions
 
-    def __init__(self, progress: Optional[Progress], cancel: Optional[Cancel]) -> None:
-        self._progress = progress
-        self._cancel = (Cancel() if cancel is None else cancel)._handle
-        self._raised: Optional[BaseException] = None
 
-    def __enter__(self) -> Dict[str, Any]:
-        """Fields of the call's options."""
-        return {"cancel": self._cancel, "progress": _ffi.ProgressCallback(self._report)}
+def _entry(function: _Function) -> _Function:
+    """A function that C calls. What leaves it is lost."""
+    _called_by_c.add(function.__code__)
+    return function
 
-    def _report(self, _: object, done: int, total: int) -> None:
+
+class _Interruptible:
+    """`with` around a call that calls functions of Python's. What the handler of Ctrl-C raises stops the call and is raised
+    when it has returned, for Python may run the handler before the first line of a function that C calls."""
+
+    def __init__(self) -> None:
+        self.raised: Optional[BaseException] = None
+        self._handler: Any = None
+
+    def __enter__(self) -> Any:
+        self._handler = signal.getsignal(signal.SIGINT)
+        if callable(self._handler):
+            try:
+                signal.signal(signal.SIGINT, self._interrupt)
+            except ValueError:
+                pass  # on another thread than the main one, which alone runs handlers
+        return self
+
+    def _interrupt(self, number: int, frame: Any) -> None:
         try:
-            if self._progress is not None and self._raised is None:
-                self._progress(done, total)
-        except BaseException as exception:  # nothing may pass through C
-            self._raised = exception
-            lib.quire_cancel_trigger(self._cancel)
+            self._handler(number, frame)
+        except BaseException as exception:
+            self._keep(exception)
+            if frame is not None and frame.f_code not in _called_by_c:
+                raise  # out of the user's function, which may be waiting
+
+    def _keep(self, exception: BaseException) -> None:
+        self.raised = exception
 
     def __exit__(self, *exception: Any) -> None:
+        if signal.getsignal(signal.SIGINT) == self._interrupt:
+            signal.signal(signal.SIGINT, self._handler)
         # Its traceback leads to the call's arguments, and these to this object through some of ctypes that the garbage
         # collector knows nothing of: a cycle would stay, with what the call made where the last report raised.
-        raised, self._raised = self._raised, None
+        raised, self.raised = self.raised, None
         if raised is None:
             return
         try:
             raise raised
         finally:
             del raised
+
+
+class _Watched(_Interruptible):
+    """A long call that reports its progress and can be stopped. What progress(done, total) raises, and Ctrl-C, stop it;
+    `with` then raises that instead of what the call came to."""
+
+    def __init__(self, progress: Optional[Progress], cancel: Optional[Cancel]) -> None:
+        super().__init__()
+        self._progress = progress
+        self._cancel = (Cancel() if cancel is None else cancel)._handle
+
+    def __enter__(self) -> Dict[str, Any]:
+        """Fields of the call's options."""
+        fields = {"cancel": self._cancel, "progress": _ffi.ProgressCallback(self._report)}
+        super().__enter__()
+        return fields
+
+    @_entry
+    def _report(self, _: object, done: int, total: int) -> None:
+        try:
+            if self._progress is not None and self.raised is None:
+                self._progress(done, total)
+        except BaseException as exception:  # nothing may pass through C
+            self._keep(exception)
+
+    def _keep(self, exception: BaseException) -> None:
+        super()._keep(exception)
+        lib.quire_cancel_trigger(self._cancel)
 
 
 def version() -> str:

@@ -14,20 +14,23 @@ import weakref
 from typing import Any, Callable, Dict, Optional
 
 from . import _ffi
+from ._calls import _Interruptible, _entry
 
 _keys = itertools.count(1)
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _readers: Dict[int, Reader] = {}  # by key: readers of sessions, until no session of the library reads from them any more
 
 
+@_entry
 def _answer(key: int, error: Any, use: Callable[[Any], int]) -> int:
     """use(object), whose exception becomes what C is told."""
-    target = _open.get(key)
-    if target is None:
-        return -1
+    target = None
     try:
-        return use(target)
+        target = _open.get(key)
+        return -1 if target is None or target.calling.raised is not None else use(target)
     except BaseException as exception:  # nothing may pass through C
+        if target is None:
+            return -1
         target.exception = exception
         try:
             error.contents.os_error = getattr(exception, "errno", None) or 0
@@ -37,14 +40,17 @@ def _answer(key: int, error: Any, use: Callable[[Any], int]) -> int:
         return -1
 
 
+@_entry
 def _write_to(key: int, data: Any, n: int, error: Any) -> int:
     return _answer(key, error, lambda target: int(target.write(ctypes.string_at(data, n))))
 
 
+@_entry
 def _commit_to(key: int, error: Any) -> int:
     return _answer(key, error, lambda target: int(target.commit()))
 
 
+@_entry
 def _read_from(key: int, offset: int, buffer: Any, n: int, error: Any) -> int:
     return _answer(key, error, lambda target: int(target.read(offset, buffer, n)))
 
@@ -61,19 +67,21 @@ class _Target:
     def __init__(self, file: Any) -> None:
         self.file = file
         self.exception: Optional[BaseException] = None  # the last one that C was told of
+        self.calling = _Interruptible()  # while the call runs that this object was made for
         self.key = next(_keys)
         _open[self.key] = self
 
     def raising(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """call(*arguments); an error of it names the exception of the file object as its cause. Ctrl-C stays what it is."""
-        try:
-            return call(*arguments)
-        except Exception as error:
-            if self.exception is None:
-                raise
-            if not isinstance(self.exception, Exception):
-                raise self.exception
-            raise error from self.exception
+        with self.calling:
+            try:
+                return call(*arguments)
+            except Exception as error:
+                if self.exception is None:
+                    raise
+                if not isinstance(self.exception, Exception):
+                    raise self.exception
+                raise error from self.exception
 
 
 class Writer(_Target):
