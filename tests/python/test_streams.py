@@ -6,8 +6,10 @@ import math
 import select
 import threading
 import unittest
+from unittest import mock
 
 import quire
+from quire import _ffi, _stream
 from with_model import WithModel
 
 
@@ -259,6 +261,44 @@ class Streams(WithModel):
             stream.cancel()
             self.assertEqual(list(stream)[-1].kind, "end")
             self.assertRaises(StopIteration, stream.next)
+
+    def test_an_interrupt_of_the_wait_loses_nothing(self):
+        """Ctrl-C that is noticed when C has returned, for events and for an error, which C returns once."""
+        take = _stream._next
+
+        def interrupted(*arguments):
+            status = take(*arguments)
+            if status == _ffi.OK:
+                raise KeyboardInterrupt
+            return status
+
+        def all_of(stream):
+            events = []
+            while not events or events[-1].kind != "end":
+                with mock.patch.object(_stream, "_next", interrupted), self.assertRaises(KeyboardInterrupt):
+                    stream.next()
+                events.append(stream.next(timeout=60))
+            return events
+
+        def session():
+            session = self.session()
+            session.feed("The reader turns the leaves")
+            return session
+
+        expected = list(session().stream(5, ignore_eos=True))
+        self.assertEqual([event.text for event in all_of(session().stream(5, ignore_eos=True))],
+                         [event.text for event in expected])
+
+        def failing(stream, timeout, event, error):
+            error._obj.code, error._obj.message = _ffi.ERROR_NUMERIC, b"not a number"
+            raise KeyboardInterrupt
+
+        with session().stream(5) as stream:
+            with mock.patch.object(_stream, "_next", failing), self.assertRaises(KeyboardInterrupt):
+                stream.next()
+            with self.assertRaisesRegex(quire.QuireError, "NUMERIC: not a number"):
+                stream.next()
+            self.assertEqual(list(stream)[-1].kind, "end")
 
     def test_errors(self):
         def status(function, *arguments, **options):

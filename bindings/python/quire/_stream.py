@@ -125,18 +125,26 @@ class Stream(_Handle):
         return event
 
     def _take(self, milliseconds: c_int32) -> Optional[Event]:
-        """The next event, or None. An event's text lives until the next one is asked for, so two threads must not."""
+        """The next event, or None. An event's text lives until the next one is asked for, so two threads must not. What C
+        has given stays in _event or _error until it is taken from there: an interrupt may come before."""
         pointer = self._pointer if self._process == _Process.number else self._handle  # which raises
         if not self._taking.acquire(False):
             raise QuireError(_ffi.ERROR_BUSY, "another thread waits for an event of this stream")
         try:
-            status = _next(pointer, milliseconds, self._event_pointer, self._error_pointer)
+            if self._event.kind == 0 and self._error.code == 0:
+                status = _next(pointer, milliseconds, self._event_pointer, self._error_pointer)
+            else:
+                status = self._error.code
             if status == _ffi.OK:
-                return _event(self._event)
+                event = _event(self._event)
+                self._event.kind = 0
+                return event
+            if status < 0:
+                failure = _failure(status, self._error)
+                self._error.code = 0
+                raise failure
         finally:
             self._taking.release()
-        if status < 0:
-            raise _failure(status, self._error)
         if status == _ffi.END:
             raise StopIteration
         return None
