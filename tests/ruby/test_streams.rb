@@ -135,6 +135,47 @@ class TestStreams < Minitest::Test
     session.discard_pending # its stream was closed
   end
 
+  # Makes each call of C that gives an event, or an error that it gives once, end by an interrupt that came during the wait.
+  module Interrupting
+    class << self
+      attr_accessor :failing
+
+      def each_call(failing: nil)
+        @on = true
+        @failing = failing
+        yield
+      ensure
+        @on = false
+      end
+
+      def on? = @on
+    end
+
+    def call(*arguments)
+      return super unless Interrupting.on?
+
+      code = Interrupting.failing
+      code ? Fiddle::Pointer.new(arguments.last)[0, 4] = [code].pack("l") : status = super
+      status&.positive? ? status : raise(Interrupt)
+    end
+  end
+  Quire::Stream::NEXT.singleton_class.prepend(Interrupting)
+
+  def test_an_interrupt_of_the_wait_loses_nothing
+    stream = leaves.stream(max_tokens: 12, ignore_eos: true)
+    events = []
+    until events.last&.kind == :end
+      Interrupting.each_call { assert_raises(Interrupt) { stream.next } }
+      events << stream.next(timeout: 60)
+    end
+    assert_equal whole, events.grep(Quire::Token).map(&:token)
+    stream = leaves.stream(max_tokens: 1)
+    code = Quire::Interface::CONSTANTS[:ERROR_NUMERIC]
+    Interrupting.each_call(failing: code) { assert_raises(Interrupt) { stream.next } }
+    assert_status(:NUMERIC) { stream.next }
+    assert_equal :end, stream.to_a.last.kind
+  end
+
   def test_fibers
     found = []
     sessions = Array.new(2) { leaves }

@@ -19,6 +19,9 @@ module Quire
     LAYOUT = Interface::STRUCTS[:quire_event][:fields].transform_values { |field| field[:offset] }.freeze
     # kind and token, n_tokens, text and its length, logprob, n_top_logprobs
     PLAIN = "@#{LAYOUT[:kind]}ll@#{LAYOUT[:n_tokens]}q@#{LAYOUT[:text]}JJ@#{LAYOUT[:logprob]}f@#{LAYOUT[:top_logprobs] + 8}J".freeze
+    KIND = "@#{LAYOUT[:kind]}l".freeze
+    CODE = "l" # of a quire_error
+    NOTHING = "\0\0\0\0".b.freeze
     NO_TEXT = ""
 
     def initialize(session, max_tokens, **options)
@@ -32,6 +35,7 @@ module Quire
       @error = memory.blank(:quire_error)
       @event_address = memory.address(@event)
       @error_address = memory.address(@error)
+      @event_kind = Fiddle::Pointer.new(@event_address + LAYOUT[:kind])
       @memory = memory
     end
 
@@ -108,22 +112,36 @@ module Quire
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
-    # The next event, or nil. An event's text lives until the next one is asked for, so two threads must not.
+    # The next event, or nil. An event's text lives until the next one is asked for, so two threads must not. What C has given
+    # stays in @event or @error until it is taken from there: an interrupt may come before.
     def take(milliseconds)
       @takers.push(true)
       reference.refuse if reference.foreign?
       raise BusyError, "another thread waits for an event of this stream" if @takers.size > 1
 
-      status = NEXT.call(@address, milliseconds, @event_address, @error_address)
+      status = not_taken || NEXT.call(@address, milliseconds, @event_address, @error_address)
       return without_event(status) unless status.zero?
 
+      event = made
+      @event_kind[0, 4] = NOTHING
+      event
+    ensure
+      @takers.pop
+    end
+
+    # The status of what C gave to a call that was interrupted.
+    def not_taken
+      code = @error.unpack1(CODE)
+      code.zero? && @event.unpack1(KIND).zero? ? nil : code
+    end
+
+    # The event that C has given.
+    def made
       kind, token, n_tokens, text, length, logprob, n_top = @event.unpack(PLAIN)
       return Event.of(@event) unless kind == TOKEN && n_top.zero?
 
       text = length.zero? ? NO_TEXT : Fiddle::Pointer.new(text)[0, length].force_encoding(Encoding::UTF_8)
       Token.new(text, token, logprob, n_tokens, nil)
-    ensure
-      @takers.pop
     end
 
     def without_event(status)
@@ -134,6 +152,7 @@ module Quire
 
     def fail_with(status)
       error = Memory.hash(@error, :quire_error)
+      Fiddle::Pointer.new(@error_address)[0, 4] = NOTHING
       raise Error.for_code(status).new(error[:message], code: status, offset: error[:offset], os_error: error[:os_error])
     end
   end
