@@ -37,14 +37,15 @@ export interface Watched {
 }
 
 export type RuntimeOptions = With<C.RuntimeOptions, {
-  /** 0: one for each usable core. */
+  /** 0: one for each usable core; also nThreads. */
   threads?: number;
+  /** Also nIoThreads. */
   ioThreads?: number;
   log?: (level: LogLevel, message: string) => void;
   logLevel?: LogLevel;
-  /** How many lines of the log are kept for takeLogLine(). */
+  /** How many lines of the log are kept for takeLogLine(); also nKeptLogLines. */
   keptLogLines?: number;
-}, 'nThreads' | 'nIoThreads' | 'nKeptLogLines'>;
+}>;
 
 export interface LogLine {
   level: LogLevel;
@@ -53,14 +54,20 @@ export interface LogLine {
   nLost: number | bigint;
 }
 
+type Activations = 'f32' | 'bf16' | 'int8';
+
 export type ModelOptions = With<C.ModelOptions, {
   load?: 'default' | 'mmap' | 'read';
   weightType?: TensorType;
-  activations?: 'f32' | 'bf16' | 'int8';
+  /** Also activationType. */
+  activations?: Activations;
+  activationType?: Activations;
   merge?: (Path | [path: Path, scale: number])[];
+  /** Also beaconPath. */
   beacon?: Path;
+  beaconPath?: Path;
   packedDirectory?: Path;
-}, 'activationType' | 'beaconPath' | 'progress' | 'cancel'>;
+}, 'progress' | 'cancel'>;
 
 export type SessionOptions = With<C.SessionOptions, {
   kvType?: TensorType;
@@ -79,9 +86,12 @@ export type SessionOptions = With<C.SessionOptions, {
 export type Sampler = Omit<C.Sampler, 'kind'> & { kind: 'temperature' | 'top_k' | 'top_p' | 'min_p' | 'typical' | 'penalties' | 'dry' };
 
 export type StreamOptions = With<C.StreamOptions, {
+  /** Also stopStrings. */
   stop?: string | string[];
+  stopStrings?: string | string[];
+  /** Also nTopLogprobs. */
   topLogprobs?: number;
-  /** Milliseconds. */
+  /** Milliseconds; also deadlineMs. */
   deadline?: number;
   samplers?: Sampler[];
   logitBias?: Iterable<readonly [token: number, bias: number]>;
@@ -93,10 +103,10 @@ export type StreamOptions = With<C.StreamOptions, {
   cite?: boolean;
   /** Cancels the stream, which then ends with the finishReason 'cancelled'. */
   signal?: AbortSignal;
-}, 'stopStrings' | 'nTopLogprobs' | 'deadlineMs'>;
+}>;
 
 export interface TextOptions { parseSpecial?: boolean; bos?: boolean }
-export interface ChatOptions { template?: string; date?: string; answer?: boolean; thinking?: boolean }
+export interface ChatOptions { template?: string; templateName?: string; date?: string; answer?: boolean; thinking?: boolean }
 export interface TokenRange { firstToken?: number; nTokens?: number }
 export interface StrategyOptions { trainLen: number; nHeads?: number; expectedTokens?: number }
 
@@ -238,5 +248,5 @@ export function strategyPositions(strategy: string, options: StrategyOptions & {
 export function chatTemplates(): { name: string; description: string }[];
 export function describeFiles(path: Path): Promise<any>;
 export function quantizations(): string[];
-export function quantize(path: Path, out: Path, options?: Watched & { recipe?: string; threads?: number }): Promise<void>;
+export function quantize(path: Path, out: Path, options?: Watched & { recipe?: string; threads?: number; nThreads?: number }): Promise<void>;
 export function libraryVersion(): string;

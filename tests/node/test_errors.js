@@ -7,7 +7,9 @@ const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 const { test } = require('node:test');
-const { QuireError, Store, describeSnapshot } = require('quire');
+const {
+  QuireError, Runtime, Store, describeSnapshot, describeStrategy, quantize, strategies, strategyPositions, verifySnapshot,
+} = require('quire');
 const raw = require('quire/lib/raw');
 const { constants } = require('quire/lib/interface');
 const { MODEL, events, failure, ids, sanitized, shared, text, withFolder } = require('./helper');
@@ -93,6 +95,44 @@ test('errors have all that C says', () => {
     assert.ok(error instanceof Error);
   }
   assert.equal(raw.getStatusName(-999), 'UNKNOWN');
+});
+
+test('options that there are not', async () => {
+  const { runtime, model } = await shared();
+  const session = model.session();
+  const tokenizer = model.tokenizer();
+  const wrong = [
+    () => session.feed('Rain', { parse_special: true }), () => session.feedAsync('Rain', { noBos: true }), () => tokenizer.encode('Rain', { no_bos: true }),
+    () => session.feedTokens([5], { position: [1] }), () => tokenizer.decode([5], { specials: true }), () => session.edit('Rain', { rereadToken: 1 }),
+    () => session.save('/nowhere', { hole: true }), () => session.toBuffer({ compress: 1 }), () => verifySnapshot('/nowhere', { cancel: 1 }),
+    () => model.loadAdapter('/nowhere', { scale: 1 }), () => quantize('/nowhere', '/nowhere', { recipes: 'q8_0' }), () => Store.open('/nowhere', { bytes: 1 }),
+    () => session.passages({ first: 1 }), () => session.labelShares({ most: 1 }), () => tokenizer.renderChat([['user', 'Hello']], { dates: '' }),
+    () => strategies({ trainLen: 8, heads: 1 }), () => describeStrategy('dca', { trainLen: 8, heads: 1 }),
+    () => strategyPositions('dca', { trainLen: 8, nKeys: 4, heads: 1 }), () => session.stream({ flags: 1 }), () => model.session({ flags: 1 }),
+    () => new Runtime({ nThread: 1 }), () => runtime.load(MODEL, { beaconPaths: '' }),
+  ];
+  for (const call of wrong) await assert.rejects(async () => call(), { name: 'TypeError', message: /there is no option/ }, String(call));
+});
+
+test('options by the names that their fields have in quire.h', async () => {
+  const { model } = await shared();
+  await failure('INVALID_ARGUMENT', () => new Runtime({ nThreads: -7 }));
+  await failure('INVALID_ARGUMENT', () => new Runtime({ nIoThreads: -7 }));
+  const runtime = new Runtime({ nThreads: 1, nKeptLogLines: 10, logLevel: 'info' });
+  await failure('NOT_FOUND', () => runtime.load(MODEL, { beaconPath: '/no/such/folder' }));
+  await assert.rejects(runtime.load(MODEL, { activationType: 'q9' }), RangeError);
+  (await runtime.load(MODEL, { activationType: 'f32' })).close();
+  assert.ok(runtime.takeLogLine());
+  runtime.close();
+  const session = model.session().feed('Rain');
+  const [token] = (await events(session.stream({ maxTokens: 1, ignoreEos: true, nTopLogprobs: 2 }))).filter((event) => event.kind === 'token');
+  assert.equal(token.topLogprobs.length, 2);
+  const stopped = await events(model.session().feed('Rain').stream({ maxTokens: 12, ignoreEos: true, stopStrings: [token.text] }));
+  assert.equal(stopped.at(-1).finishReason, 'stop_string');
+  const late = await model.session({ overflow: 'extrapolate', prefillBlock: 16 }).feedTokens(ids(200_000)).prefill({ deadlineMs: 1 });
+  assert.equal(late.finishReason, 'deadline');
+  const chat = [['user', 'Hello']];
+  assert.equal(model.tokenizer().renderChat(chat, { templateName: 'chatml' }), model.tokenizer().renderChat(chat, { template: 'chatml' }));
 });
 
 test('arguments of a wrong kind', async () => {

@@ -4,6 +4,7 @@ import { Event, QuireError, Runtime, Session, Store, describeSnapshot, describeS
 
 export async function use(path: string, signal: AbortSignal): Promise<string> {
   const runtime = new Runtime({ threads: 4, logLevel: 'info', log: (level, message) => `${level}: ${message}`, kvHostBudgetBytes: 1n << 30n });
+  new Runtime({ nThreads: 4, nKeptLogLines: 10 });
   const model = await runtime.load(path, { weightType: 'q8_0', merge: [['adapter', 0.5], 'other'], signal, progress: (done, total) => done / total });
   const adapter = await model.loadAdapter('adapter', { signal });
   const session: Session = model.session({ strategy: 'dca', kvType: 'bf16', adapters: [[adapter, 2]], overflow: 'stop', prefixReuse: false });
@@ -15,7 +16,7 @@ export async function use(path: string, signal: AbortSignal): Promise<string> {
     if (event.kind === 'end') text += event.finishReason;
     if (event.kind === 'token' && event.topLogprobs) text += event.topLogprobs[0].logprob.toFixed(2);
   }
-  for await (const piece of session.generate({ maxTokens: 5 })) text += piece.trim();
+  for await (const piece of session.generate({ maxTokens: 5, stopStrings: ['a'], deadlineMs: 1000 })) text += piece.trim();
   const { nTokens } = await session.prefill();
   const bytes: number = session.stats().kvFullBytes + runtime.stats().prefixCacheBytes + (await session.toBuffer()).length;
   const rows: Float32Array[] = session.logits(0, nTokens);

@@ -8,7 +8,8 @@ const { QuireError } = require('./errors');
  * Awaits `call`, which is given { cancel, progress } for its options, with a signal that cancels it and a function that is told how far
  * it is. A function that throws cancels it, too, and the promise is rejected with what it threw.
  */
-async function longCall({ signal: given, progress }, call) {
+async function longCall({ signal: given, progress, ...others }, call) {
+  options.refuse(others);
   const signal = options.signal(given);
   if (!signal && !progress) return call({});
   if (progress !== undefined && typeof progress !== 'function') throw new TypeError('progress: expected a function');

@@ -42,14 +42,33 @@ function scaled(items, name) {
   });
 }
 
-function runtime({ threads, ioThreads, keptLogLines, logLevel, log, ...others }) {
-  return { ...others, nThreads: threads, nIoThreads: ioThreads, nKeptLogLines: keptLogLines, logLevel: number('logLevel', logLevel, 'logLevel'), log };
+/** Refuses what is left of the options of a call that has taken those that it knows. */
+function refuse(others) {
+  const [name] = Object.keys(others);
+  if (name !== undefined) throw new TypeError(`there is no option ${name}`);
 }
 
-function model({ load, weightType, activations, merge, beacon, packedDirectory, ...others } = {}) {
+/** A copy in which options that have a shorter name than their field of quire.h are under the field's name. */
+function renamed(given, names) {
+  const fields = { ...given };
+  for (const [short, name] of Object.entries(names)) {
+    if (fields[short] !== undefined) fields[name] = fields[short];
+    delete fields[short];
+  }
+  return fields;
+}
+
+function runtime(given) {
+  const { logLevel, ...others } = renamed(given, { threads: 'nThreads', ioThreads: 'nIoThreads', keptLogLines: 'nKeptLogLines' });
+  return { ...others, logLevel: number('logLevel', logLevel, 'logLevel') };
+}
+
+function model(given) {
+  const { load, weightType, activationType, merge, beaconPath, packedDirectory, ...others } =
+    renamed(given, { activations: 'activationType', beacon: 'beaconPath' });
   return {
-    ...others, load: number('load', load), weightType: number('type', weightType, 'weightType'), beaconPath: path(beacon),
-    activationType: number('type', activations, 'activations'), merge: scaled(merge, 'path'),
+    ...others, load: number('load', load), weightType: number('type', weightType, 'weightType'), beaconPath: path(beaconPath),
+    activationType: number('type', activationType, 'activations'), merge: scaled(merge, 'path'),
     packedDirectory: path(packedDirectory),
   };
 }
@@ -57,6 +76,7 @@ function model({ load, weightType, activations, merge, beacon, packedDirectory, 
 function session({
   kvType, kvOldType, oldAfter, overflow, adapters, kvFileDirectory, prefixReuse = true, keepBehindWindows = false, ...others
 } = {}) {
+  if ('flags' in others) refuse({ flags: others.flags });
   const flags = (boolean('prefixReuse', prefixReuse) ? 0 : C.SESSION_NO_PREFIX_REUSE) |
     (boolean('keepBehindWindows', keepBehindWindows) ? C.SESSION_KEEP_BEHIND_WINDOWS : 0);
   return {
@@ -66,26 +86,31 @@ function session({
   };
 }
 
-function stream({ stop, topLogprobs, samplers, logitBias, deadline, ...others } = {}) {
+function stream(given) {
+  const { stopStrings, samplers, logitBias, ...others } =
+    renamed(given, { stop: 'stopStrings', topLogprobs: 'nTopLogprobs', deadline: 'deadlineMs' });
+  if ('flags' in others) refuse({ flags: others.flags });
   let bits = 0;
   for (const [name, mask] of Object.entries(STREAM_FLAGS)) {
     bits |= bit(name, others[name] ?? false, mask);
     delete others[name];
   }
   return {
-    maxUndelivered: bits & C.STREAM_CONSTRAIN ? 1 : AHEAD, ...others, flags: bits, nTopLogprobs: topLogprobs, deadlineMs: deadline,
-    stopStrings: typeof stop === 'string' ? [stop] : stop,
+    maxUndelivered: bits & C.STREAM_CONSTRAIN ? 1 : AHEAD, ...others, flags: bits,
+    stopStrings: typeof stopStrings === 'string' ? [stopStrings] : stopStrings,
     samplers: samplers?.map(({ kind, ...fields }) => ({ ...fields, kind: number('sampler', kind) })),
     logitBias: logitBias && [...logitBias].map(([token, bias]) => ({ token, bias })),
   };
 }
 
-function textFlags({ parseSpecial = false, bos = true }) {
+function textFlags({ parseSpecial = false, bos = true, ...others }) {
+  refuse(others);
   return bit('parseSpecial', parseSpecial, C.TEXT_PARSE_SPECIAL) | (boolean('bos', bos) ? 0 : C.TEXT_NO_BOS);
 }
 
 /** Messages as [role, text] or { role, text }. */
-function chat(messages, { template, date, answer = true, thinking = true } = {}) {
+function chat(messages, { templateName, template = templateName, date, answer = true, thinking = true, ...others } = {}) {
+  refuse(others);
   const list = messages.map((message) => {
     const [role, text] = Array.isArray(message) ? message : [message.role, message.text];
     return { role, text };
@@ -99,4 +124,4 @@ function labels(given) {
   return given?.map((label) => (Array.isArray(label) ? { begin: label[0], end: label[1], id: label[2] } : label));
 }
 
-module.exports = { bit, runtime, model, session, stream, textFlags, chat, labels, path, signal };
+module.exports = { bit, refuse, runtime, model, session, stream, textFlags, chat, labels, path, signal };

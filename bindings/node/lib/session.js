@@ -37,7 +37,8 @@ class Session extends Handle {
   }
 
   /** Queues token ids. positions: one for each id, strictly increasing; each token follows the one before where not given. */
-  feedTokens(ids, { positions } = {}) {
+  feedTokens(ids, { positions, ...others } = {}) {
+    options.refuse(others);
     if (positions) raw.sessionFeedPositions(this.raw, ids, positions);
     else raw.sessionFeedTokens(this.raw, ids);
     return this;

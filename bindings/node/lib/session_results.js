@@ -4,6 +4,7 @@
 
 const raw = require('./raw');
 const { number } = require('./names');
+const { refuse } = require('./options');
 
 /** INT64_MAX means that there is no limit. */
 function unlimited(value) {
@@ -51,12 +52,14 @@ module.exports = {
    * What the last answer, or some of its tokens, looked at most, of a stream with cite: { firstToken, nTokens, feed, begin, end, label,
    * labelId, share } each.
    */
-  passages({ firstToken = -1, nTokens = 0, most = 5 } = {}) {
+  passages({ firstToken = -1, nTokens = 0, most = 5, ...others } = {}) {
+    refuse(others);
     return raw.sessionGetPassages(this.raw, firstToken, nTokens, most);
   },
 
   /** The same by label. */
-  labelShares({ firstToken = -1, nTokens = 0 } = {}) {
+  labelShares({ firstToken = -1, nTokens = 0, ...others } = {}) {
+    refuse(others);
     return raw.sessionGetLabelShares(this.raw, firstToken, nTokens);
   },
 

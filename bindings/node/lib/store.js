@@ -10,7 +10,8 @@ const { longCall } = require('./long_call');
 /** A directory of documents that were read, which processes share. */
 class Store extends Handle {
   /** Opens a directory, which is made where it is missing. Options: budgetBytes (0: no limit), mustExist. */
-  static async open(path, { budgetBytes, mustExist = false } = {}) {
+  static async open(path, { budgetBytes, mustExist = false, ...others } = {}) {
+    options.refuse(others);
     return new Store(await raw.async.storeOpen(options.path(path), { budgetBytes, flags: options.bit('mustExist', mustExist, C.STORE_MUST_EXIST) }));
   }
 

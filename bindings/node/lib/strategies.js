@@ -6,13 +6,13 @@ const { longCall } = require('./long_call');
 const { number } = require('./names');
 
 /** A strategy expression in canonical form, every default written out. */
-function describeStrategy(strategy, { trainLen, nHeads, expectedTokens }) {
-  return raw.strategyDescribe({ strategy, trainLen, nHeads, expectedTokens });
+function describeStrategy(strategy, given) {
+  return raw.strategyDescribe({ ...given, strategy });
 }
 
 /** What expressions may be made of, for settings dialogs (quire_strategy_get_list). */
-function strategies({ trainLen, nHeads, expectedTokens }) {
-  return JSON.parse(raw.strategyGetList({ trainLen, nHeads, expectedTokens })).terms;
+function strategies(given) {
+  return JSON.parse(raw.strategyGetList({ ...given })).terms;
 }
 
 /**
@@ -20,8 +20,8 @@ function strategies({ trainLen, nHeads, expectedTokens }) {
  * 'text' or 'condensed'.
  */
 function strategyPositions(strategy, given) {
-  const { trainLen, nHeads, expectedTokens, nKeys, firstQuery = 0, nQueries = nKeys - firstQuery, head, queries, keys } = given;
-  const matrix = raw.strategyGetPositions({ strategy, trainLen, nHeads, expectedTokens }, {
+  const { nKeys, firstQuery = 0, nQueries = nKeys - firstQuery, head, queries, keys, ...others } = given;
+  const matrix = raw.strategyGetPositions({ ...others, strategy }, {
     head, firstQuery, nQueries, nKeys, queryKind: number('kv', queries, 'queries'), keyKind: number('kv', keys, 'keys'),
   });
   return Array.from({ length: nQueries }, (_, row) => matrix.subarray(row * nKeys, (row + 1) * nKeys));
@@ -43,7 +43,7 @@ function quantizations() {
 }
 
 /** Writes a model as a GGUF file. Options: recipe, threads, progress, signal. */
-function quantize(path, out, { recipe, threads, ...watched } = {}) {
+function quantize(path, out, { recipe, nThreads, threads = nThreads, ...watched } = {}) {
   return longCall(watched, (more) => raw.async.modelQuantize(options.path(path), options.path(out), { recipe, nThreads: threads, ...more }));
 }
 

@@ -13,7 +13,8 @@ class Tokenizer extends Handle {
   }
 
   /** The text of ids. special: control tokens as their pieces. */
-  decode(ids, { special = false } = {}) {
+  decode(ids, { special = false, ...others } = {}) {
+    options.refuse(others);
     return raw.tokenizerDecode(this.raw, ids, options.bit('special', special, C.DECODE_SPECIAL));
   }
 
