@@ -4,7 +4,7 @@ local errors = require("quire.errors")
 local interface = require("quire.interface")
 local quire = require("quire")
 local raw = require("quire.raw")
-local equal, raises, test = harness.equal, harness.raises, harness.test
+local equal, raises, refuses, test = harness.equal, harness.raises, harness.refuses, harness.test
 
 local runtime = quire.runtime({ threads = 1 })
 local model = runtime:load(harness.model_path)
@@ -59,6 +59,42 @@ test("what goes wrong", function()
   broken:feed("Rain")
   provoke("NUMERIC", broken.generate, broken, { max_tokens = 2 })
   raises("INVALID_ARGUMENT", "", raw.session_feed_text, raw.session_create(model.handle), "text", 4096)
+end)
+
+test("options that there are not", function()
+  local session, tokenizer = model:session(), model:tokenizer()
+  local function unknown(call, ...)
+    refuses("there is no option", call, ...)
+  end
+  unknown(session.feed, session, "Rain", { parse_specials = true })
+  unknown(session.edit, session, "Rain", { rereads = 1 })
+  unknown(session.passages, session, { first = 1 })
+  unknown(session.label_shares, session, { most = 1 })
+  unknown(session.save, session, harness.folder .. "/saved", { hole = true })
+  unknown(tokenizer.encode, tokenizer, "Rain", { no_bos = true })
+  unknown(tokenizer.render_chat, tokenizer, { { "user", "Hello" } }, { dates = "" })
+  unknown(quire.strategy_positions, "dca", { train_len = 8, n_keys = 4, heads = 1 })
+end)
+
+test("options by the names that their fields have in quire.h", function()
+  raises("INVALID_ARGUMENT", "", quire.runtime, { n_threads = -7 })
+  raises("NOT_FOUND", "", runtime.load, runtime, harness.model_path, { beacon_path = "/no/such/folder" })
+  refuses("must be one of", runtime.load, runtime, harness.model_path, { activation_type = "q9" })
+  raises("INVALID_ARGUMENT", "", quire.quantize, harness.model_path, harness.folder .. "/out", { n_threads = -7 })
+  local session = model:session()
+  session:feed("Rain")
+  local first
+  for event in session:stream({ max_tokens = 1, ignore_eos = true, n_top_logprobs = 2 }) do
+    first = event.kind == "token" and event or first
+  end
+  equal(#first.top_logprobs, 2)
+  session:truncate(0)
+  session:feed("Rain")
+  local _, _, last = harness.drain(session:stream({ max_tokens = 12, ignore_eos = true, stop_strings = first.text }))
+  equal(last.finish_reason, "stop_string")
+  local tokenizer, chat = model:tokenizer(), { { "user", "Hello" } }
+  equal(tokenizer:render_chat(chat, { template_name = "chatml" }), tokenizer:render_chat(chat, { template = "chatml" }))
+  raises("INVALID_ARGUMENT", "", session.edit, session, "Rain", { reuse = "approximate", reread_tokens = -1 })
 end)
 
 test("no more memory", function()

@@ -118,7 +118,7 @@ end
 -- Writes a model as a GGUF file. Options: recipe, threads, progress, cancel.
 function model.quantize(path, out, given)
   local fields = options.watched(options.copy(given))
-  fields.n_threads, fields.threads = fields.threads, nil
+  options.rename(fields, "threads", "n_threads")
   calls.watched(fields, function(watched)
     raw.model_quantize(path, out, watched)
   end)

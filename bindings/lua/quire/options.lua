@@ -29,6 +29,26 @@ local function flag(fields, option, when, bit)
 end
 options.flag = flag
 
+-- The option becomes the field of quire.h that it is short for, where it is given.
+local function rename(fields, option, name)
+  if fields[option] ~= nil then
+    fields[name], fields[option] = fields[option], nil
+  end
+end
+options.rename = rename
+
+-- Refuses options that a call does not know: those of `fields` which are not in the list `known`.
+function options.refuse_others(fields, known)
+  local others = copy(fields)
+  for _, name in ipairs(known) do
+    others[name] = nil
+  end
+  local name = next(others)
+  if name ~= nil then
+    error("there is no option " .. tostring(name), 0)
+  end
+end
+
 local function number(fields, option, kind)
   fields[option] = names.number(kind, fields[option], option)
 end
@@ -54,9 +74,9 @@ end
 
 function options.of_runtime(given)
   local fields = copy(given)
-  fields.n_threads, fields.threads = fields.threads or fields.n_threads, nil
-  fields.n_io_threads, fields.io_threads = fields.io_threads or fields.n_io_threads, nil
-  fields.n_kept_log_lines, fields.kept_log_lines = fields.kept_log_lines or fields.n_kept_log_lines, nil
+  rename(fields, "threads", "n_threads")
+  rename(fields, "io_threads", "n_io_threads")
+  rename(fields, "kept_log_lines", "n_kept_log_lines")
   number(fields, "log_level", "log_level")
   return fields
 end
@@ -72,8 +92,9 @@ function options.of_model(given)
   local fields = watched(copy(given))
   number(fields, "load", "load")
   number(fields, "weight_type", "type")
-  fields.activation_type, fields.activations = names.number("type", fields.activations, "activations"), nil
-  fields.beacon_path, fields.beacon = fields.beacon, nil
+  rename(fields, "activations", "activation_type")
+  number(fields, "activation_type", "type")
+  rename(fields, "beacon", "beacon_path")
   fields.merge = fields.merge and scaled(fields.merge, "path", same)
   return fields
 end
@@ -123,11 +144,12 @@ function options.of_stream(given)
   for option, bit in pairs(STREAM_FLAGS) do
     flag(fields, option, true, bit)
   end
-  fields.stop_strings, fields.stop = strings(fields.stop), nil
+  rename(fields, "stop", "stop_strings")
+  fields.stop_strings = strings(fields.stop_strings)
   fields.dry_breakers = strings(fields.dry_breakers)
   fields.samplers = fields.samplers and chain(fields.samplers)
   fields.logit_bias = fields.logit_bias and biases(fields.logit_bias)
-  fields.n_top_logprobs, fields.top_logprobs = fields.top_logprobs, nil
+  rename(fields, "top_logprobs", "n_top_logprobs")
   if fields.deadline then
     fields.deadline_ms, fields.deadline = math.ceil(fields.deadline * 1000), nil
   end
@@ -157,7 +179,7 @@ function options.chat(messages, given)
   for i, message in ipairs(messages) do
     found[i] = { role = message.role or message[1], text = message.text or message[2] }
   end
-  fields.template_name, fields.template = fields.template, nil
+  rename(fields, "template", "template_name")
   flag(fields, "answer", false, constants.CHAT_NO_ANSWER)
   flag(fields, "thinking", false, constants.CHAT_NO_THINKING)
   return found, fields

@@ -26,6 +26,7 @@ end
 -- Queues one segment of text. Options: parse_special (false), bos (true), labels ({begin, end, id} each, in bytes of it).
 function Session:feed(text, given)
   local fields = options.text_flags(given)
+  options.refuse_others(fields, { "flags", "labels" })
   if fields.labels then
     raw.session_feed_labelled(handles.of(self), text, fields.flags, options.labels(fields.labels))
   else
@@ -52,7 +53,7 @@ end
 function Session:edit(text, given)
   local fields = options.text_flags(given)
   fields.reuse = names.number("reuse", fields.reuse)
-  fields.reread_tokens, fields.reread = fields.reread, nil
+  options.rename(fields, "reread", "reread_tokens")
   fields.labels = fields.labels and options.labels(fields.labels)
   local edit = type(text) == "string" and raw.session_edit_text or raw.session_edit_tokens
   local result = edit(handles.of(self), text, fields)

@@ -2,6 +2,7 @@
 local raw = require("quire.raw")
 local handles = require("quire.handles")
 local names = require("quire.names")
+local options = require("quire.options")
 
 local results = {}
 
@@ -61,12 +62,14 @@ end
 -- most (5).
 function results:passages(given)
   given = given or {}
+  options.refuse_others(given, { "first_token", "n_tokens", "most" })
   return raw.session_get_passages(handles.of(self), given.first_token or -1, given.n_tokens or 0, given.most or 5)
 end
 
 -- The same by label.
 function results:label_shares(given)
   given = given or {}
+  options.refuse_others(given, { "first_token", "n_tokens" })
   return raw.session_get_label_shares(handles.of(self), given.first_token or -1, given.n_tokens or 0)
 end
 

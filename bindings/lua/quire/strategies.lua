@@ -26,8 +26,10 @@ function strategies.positions(expression, given)
     n_keys = fields.n_keys, query_kind = names.number("kv", fields.queries, "queries"),
     key_kind = names.number("kv", fields.keys, "keys"),
   }
-  local values = raw.strategy_get_positions({ strategy = expression, train_len = fields.train_len, n_heads = fields.n_heads,
-    expected_tokens = fields.expected_tokens }, view)
+  for _, name in ipairs({ "head", "first_query", "n_queries", "n_keys", "queries", "keys" }) do
+    fields[name] = nil
+  end
+  local values = raw.strategy_get_positions(options.of_strategy(expression, fields), view)
   local rows = {}
   for row = 1, view.n_queries do
     rows[row] = {}

@@ -16,6 +16,7 @@ end
 function Tokenizer:encode(text, given)
   local fields = options.text_flags(given)
   options.flag(fields, "continued", true, constants.TEXT_CONTINUE)
+  options.refuse_others(fields, { "flags" })
   return raw.tokenizer_encode(handles.of(self), text, fields.flags)
 end
 
