@@ -13,7 +13,7 @@ export type FinishReason = 'max_tokens' | 'eos' | 'stop_id' | 'stop_string' | 'r
 export type Text = string | Uint8Array;
 export type Path = string | URL;
 export type Ids = ArrayLike<number> & (Int32Array | readonly number[]);
-export type Message = readonly [role: string, text: string] | { role: string; text: string };
+export type Message = readonly [role: string, text: string] | { role: string; text: string } | { role: string; content: string };
 /** Bytes [begin, end) of the text, and the caller's number for them. */
 export type Label = readonly [begin: number, end: number, id: number | bigint] | C.Label;
 

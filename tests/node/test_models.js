@@ -69,6 +69,11 @@ test('chat', async () => {
   assert.ok(quire.chatTemplates().some(({ name }) => name === 'llama2'));
   await failure('NOT_FOUND', () => tokenizer.chatTemplate());
   assert.equal(tokenizer.renderChat(messages, { template: 'llama2' }), '<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\none</s> [/INST]');
+  const rendered = (...list) => tokenizer.renderChat(list, { template: 'chatml' });
+  assert.equal(rendered({ role: 'user', content: 'one' }), rendered(['user', 'one']));
+  for (const wrong of [{ role: 'user' }, { content: 'one' }, ['user'], 'one', { role: 'user', content: null }, { role: 'user', text: 'one', name: 'Ann' }]) {
+    assert.throws(() => rendered(wrong), TypeError, JSON.stringify(wrong));
+  }
   assert.ok(tokenizer.renderChat(messages, { template: 'llama3.1', date: '2025-03-09' }).includes('Today Date: 09 Mar 2025'));
   assert.ok(tokenizer.renderChat(messages, { template: 'qwen3', thinking: false }).endsWith('</think>\n\n'));
   assert.ok(tokenizer.renderChat(messages, { template: 'qwen3', answer: false }).endsWith('<|im_end|>\n'));

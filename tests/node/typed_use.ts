@@ -9,6 +9,7 @@ export async function use(path: string, signal: AbortSignal): Promise<string> {
   const adapter = await model.loadAdapter('adapter', { signal });
   const session: Session = model.session({ strategy: 'dca', kvType: 'bf16', adapters: [[adapter, 2]], overflow: 'stop', prefixReuse: false });
   session.feed('text', { labels: [[0, 4, 7n], { begin: 0, end: 2, id: 1 }], parseSpecial: true }).feedTokens(new Int32Array(3));
+  session.feedMessages([['system', 'Be brief.'], { role: 'user', content: 'Hello' }]);
   let text = '';
   const stream = session.stream({ maxTokens: 10, stop: ['a'], samplers: [{ kind: 'top_k', n: 1 }], logitBias: new Map([[5, 1.5]]), signal });
   for await (const event of stream) {

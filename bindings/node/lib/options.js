@@ -108,15 +108,17 @@ function textFlags({ parseSpecial = false, bos = true, ...others }) {
   return bit('parseSpecial', parseSpecial, C.TEXT_PARSE_SPECIAL) | (boolean('bos', bos) ? 0 : C.TEXT_NO_BOS);
 }
 
-/** Messages as [role, text] or { role, text }. */
+/** A message given as [role, text], { role, text } or { role, content }. */
+function message(given) {
+  const fields = Array.isArray(given) ? { role: given[0], text: given[1] } : renamed(given, { content: 'text' });
+  for (const name of ['role', 'text']) if (fields[name] === undefined || fields[name] === null) throw new TypeError(`messages: expected a ${name}`);
+  return fields;
+}
+
 function chat(messages, { templateName, template = templateName, date, answer = true, thinking = true, ...others } = {}) {
   refuse(others);
-  const list = messages.map((message) => {
-    const [role, text] = Array.isArray(message) ? message : [message.role, message.text];
-    return { role, text };
-  });
   const flags = (boolean('answer', answer) ? 0 : C.CHAT_NO_ANSWER) | (boolean('thinking', thinking) ? 0 : C.CHAT_NO_THINKING);
-  return [list, { flags, templateName: template, date }];
+  return [messages.map(message), { flags, templateName: template, date }];
 }
 
 /** Labels as [begin, end, id] or { begin, end, id }, in bytes of the text. */
