@@ -62,6 +62,13 @@ test("chat", function()
   local tokenizer, messages = model:tokenizer(), { { "system", "Be brief." }, { role = "user", text = "one</s>" } }
   raises("NOT_FOUND", "", tokenizer.chat_template, tokenizer)
   equal(tokenizer:render_chat(messages, { template = "llama2" }), "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\none</s> [/INST]")
+  local function rendered(message)
+    return tokenizer:render_chat({ message }, { template = "chatml" })
+  end
+  equal(rendered({ role = "user", content = "one" }), rendered({ "user", "one" }))
+  refuses("expected a text", rendered, { role = "user" })
+  refuses("expected a role", rendered, { content = "one" })
+  refuses("there is no option name", rendered, { role = "user", text = "one", name = "Ann" })
   assert(tokenizer:render_chat(messages, { template = "llama3.1", date = "2025-03-09" }):find("Today Date: 09 Mar 2025", 1, true))
   assert(tokenizer:render_chat(messages, { template = "qwen3", thinking = false }):match("</think>\n\n$"))
   assert(tokenizer:render_chat(messages, { template = "qwen3", answer = false }):match("<|im_end|>\n$"))

@@ -79,7 +79,8 @@ test("passages", function()
   local session, text, labels = model:session("dca"), "", {}
   for i = 0, 11 do
     local page = ("page %d tells of the number %d and of nothing else. "):format(i, i * 7)
-    labels[i + 1] = { #text, #text + #page, 50 + i }
+    local first, last = #text, #text + #page
+    labels[i + 1] = i % 2 == 0 and { first, last, 50 + i } or { begin = first, ["end"] = last, id = 50 + i }
     text = text .. page
   end
   session:feed(text, { labels = labels })

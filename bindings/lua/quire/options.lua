@@ -8,7 +8,7 @@ local options = {}
 -- A copy of a table of options; nil is an empty one.
 local function copy(given)
   if given ~= nil and type(given) ~= "table" then
-    error("options: expected a table, not " .. type(given), 0)
+    error("expected a table, not " .. type(given), 0)
   end
   local copied = {}
   for name, value in pairs(given or {}) do
@@ -156,11 +156,20 @@ function options.of_stream(given)
   return fields
 end
 
--- { begin, end, id } each, in bytes of the text from 0 on.
+-- A table whose fields are given in this order, by their names, or both ways.
+local function named(given, order)
+  local fields = copy(given)
+  for i, name in ipairs(order) do
+    rename(fields, i, name)
+  end
+  return fields
+end
+
+-- { begin, end, id } each, in this order or by these names, in bytes of the text from 0 on.
 function options.labels(given)
   local found = {}
   for i, label in ipairs(given) do
-    found[i] = { begin = label[1], ["end"] = label[2], id = label[3] }
+    found[i] = named(label, { "begin", "end", "id" })
   end
   return found
 end
@@ -173,11 +182,23 @@ function options.text_flags(given)
   return fields
 end
 
--- { role, text } each, and options: template, date, answer, thinking.
+-- A message given as { role, text }, in this order or by these names; the text may be named `content`.
+local function message(given)
+  local fields = named(given, { "role", "text" })
+  rename(fields, "content", "text")
+  for _, name in ipairs({ "role", "text" }) do
+    if fields[name] == nil then
+      error("messages: expected a " .. name, 0)
+    end
+  end
+  return fields
+end
+
+-- Messages, and options: template, date, answer, thinking.
 function options.chat(messages, given)
   local found, fields = {}, copy(given)
-  for i, message in ipairs(messages) do
-    found[i] = { role = message.role or message[1], text = message.text or message[2] }
+  for i, each in ipairs(messages) do
+    found[i] = message(each)
   end
   rename(fields, "template", "template_name")
   flag(fields, "answer", false, constants.CHAT_NO_ANSWER)

@@ -23,7 +23,8 @@ function session.load(model, file, fields)
   return session.new(files.load_session(model, file, fields))
 end
 
--- Queues one segment of text. Options: parse_special (false), bos (true), labels ({begin, end, id} each, in bytes of it).
+-- Queues one segment of text. Options: parse_special (false), bos (true), labels ({begin, end, id} each, in bytes of it, or
+-- by these names).
 function Session:feed(text, given)
   local fields = options.text_flags(given)
   options.refuse_others(fields, { "flags", "labels" })
@@ -43,7 +44,7 @@ function Session:feed_tokens(ids, positions)
   end
 end
 
--- Queues {role, text} messages; behind an answer they end its turn first. Options as of Tokenizer:render_chat.
+-- Queues messages, {role, text} or {role = role, content = text} each; behind an answer they end its turn first. Options as of Tokenizer:render_chat.
 function Session:feed_messages(messages, given)
   raw.session_feed_messages(handles.of(self), options.chat(messages, given))
 end
