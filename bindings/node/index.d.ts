@@ -211,9 +211,9 @@ export class Session extends Handle {
   closeAsync(): Promise<void>;
 }
 
-/** A computation on a session. A loop closes it, whether it comes to the end or is left early. */
+/** A computation on a session. A loop closes it, whether it comes to the end, fails or is left early. */
 export class Stream extends Handle implements AsyncIterableIterator<Event> {
-  [Symbol.asyncIterator](): this;
+  [Symbol.asyncIterator](): AsyncIterableIterator<Event>;
   next(): Promise<IteratorResult<Event, undefined>>;
   return(value?: undefined): Promise<IteratorResult<Event, undefined>>;
   /** The next event is then the end event. */

@@ -105,6 +105,21 @@ test('a loop that is left early closes its stream, and the session stands at the
   await failure('CLOSED', () => stream.addStop('x'));
 });
 
+test('a loop that fails closes its stream', async () => {
+  const session = await leaves();
+  const unconstrained = { maxTokens: 3, constrain: true }; // allow() is not called
+  await failure('INVALID_ARGUMENT', () => text(session.generate(unconstrained)));
+  session.feed('more');
+  await failure('INVALID_ARGUMENT', () => events(session.stream(unconstrained)));
+  session.feed('more');
+  const stream = session.stream(unconstrained);
+  await failure('INVALID_ARGUMENT', async () => { for (;;) await stream.next(); });
+  await failure('BUSY', () => session.feed('more'));
+  stream.allow([17]);
+  assert.equal((await stream.next()).value.token, 17);
+  stream.close();
+});
+
 test('eight streams at once', async () => {
   const answers = Array.from({ length: 8 }, async (_, i) => tokens(await leaves(), 4 + i));
   const all = await whole();

@@ -7,11 +7,12 @@ const { Token, lastEvent } = require('./events');
 const { constants: C } = require('./interface');
 
 const DONE = Object.freeze({ value: undefined, done: true });
+const rejected = (error) => Promise.reject(error);
 const TURN = 64; // so many events in a row come without letting timers and other events of the loop run
 
 /**
  * A computation on a session: an async iterable of events, which are taken one by one as they are asked for. A loop closes it,
- * whether it comes to the end or is left early.
+ * whether it comes to the end, fails or is left early.
  */
 class Stream extends Handle {
   #numbers = new Float64Array(5);
@@ -46,21 +47,35 @@ class Stream extends Handle {
     if (signal.aborted) this.cancel();
   }
 
+  /** For a loop, which does not call return() where next() fails: this next() closes the stream then. */
   [Symbol.asyncIterator]() {
-    return this;
+    const fail = async (error) => {
+      await this.closeAsync().catch(() => {}); // the first error says more
+      throw error;
+    };
+    return {
+      next: () => this.#next(fail),
+      return: (value) => this.return(value),
+      [Symbol.asyncIterator]() { return this; },
+    };
   }
 
   /** The next event, as iterators give it: { value, done }. One at a time: BUSY while the one before is waited for. */
   next() {
+    return this.#next(rejected);
+  }
+
+  /** What `fail` makes of an error is the promise where there is no event. */
+  #next(fail) {
     try {
       if (this.#ended) return Promise.resolve(DONE);
       if (this.#waits) throw new QuireError('BUSY', 'the event before is still waited for', { code: C.ERROR_BUSY });
       const result = this.#inARow < TURN ? this.#now() : undefined;
       if (result) return Promise.resolve(result);
     } catch (error) {
-      return Promise.reject(error);
+      return fail(error);
     }
-    return new Promise((resolve, reject) => { this.#later(resolve, reject); });
+    return new Promise((resolve) => { this.#later(resolve, (error) => resolve(fail(error))); });
   }
 
   /** Ends an iteration that is left early: stops the stream and waits for it. */
