@@ -192,6 +192,7 @@ export class Session extends Handle {
   prefill(options?: StreamOptions): Promise<End>;
   fork(): Session;
   save(path: Path, options?: Watched & { whole?: boolean }): Promise<void>;
+  /** A RangeError where the snapshot is larger than a Buffer can be (4 GiB in Node.js 20): then save(path). */
   toBuffer(options?: Watched): Promise<Uint8Array>;
   counts(): { nTokens: number; nPending: number };
   tokens(): Int32Array;

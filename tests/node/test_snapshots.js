@@ -6,6 +6,7 @@ const assert = require('node:assert/strict');
 const fs = require('node:fs');
 const path = require('node:path');
 const { test } = require('node:test');
+const raw = require('quire/lib/raw');
 const { Store, describeSnapshot, verifySnapshot } = require('quire');
 const { collected, failure, ids, shared, tokens, withFolder } = require('./helper');
 
@@ -54,6 +55,9 @@ test('memory', async () => withFolder(async (folder) => {
   const loaded = await model.loadSession(memory, { prefixReuse: false });
   await failure('BAD_FILE', () => model.loadSession(memory.subarray(0, 100)));
   await failure('CANCELLED', () => session.toBuffer({ signal: AbortSignal.abort() }));
+  const collect = (most) => raw.async.sessionSaveTo(session.raw, { write: most }, {});
+  assert.equal((await collect(memory.length)).length, memory.length);
+  await assert.rejects(collect(memory.length - 1), { name: 'RangeError', message: /use save\(path\)/ });
   // What is read is a copy: the caller's may change, and go.
   let gone = false;
   const registry = new FinalizationRegistry(() => { gone = true; });

@@ -1,5 +1,6 @@
 'use strict';
 
+const { constants } = require('node:buffer');
 const raw = require('./raw');
 const options = require('./options');
 const results = require('./session_results');
@@ -117,9 +118,9 @@ class Session extends Handle {
     return longCall(watched, (more) => raw.async.sessionSave(this.raw, options.path(path), { flags, ...more }));
   }
 
-  /** The same bytes as a Buffer. Options: progress, signal. */
+  /** The same bytes as a Buffer; a RangeError where they are more than one can have. Options: progress, signal. */
   toBuffer(watched = {}) {
-    return longCall(watched, (more) => raw.async.sessionSaveTo(this.raw, { write: true }, more));
+    return longCall(watched, (more) => raw.async.sessionSaveTo(this.raw, { write: constants.MAX_LENGTH }, more));
   }
 
   /** Ends an open stream, waits, frees the KV cache and drops the reference. */

@@ -227,6 +227,10 @@ bool set_source(napi_env env, call* c, napi_value value, quire_snapshot_reader* 
 
 static int64_t on_write(void* user_data, const void* from, size_t n, quire_error* err) {
   sink* to = user_data;
+  if (n > to->most - to->size) {
+    to->full = true;
+    return -1;
+  }
   if (to->size + n > to->room) {
     const size_t room = 2 * (to->size + n);
     char* grown = realloc(to->data, room);
@@ -242,8 +246,13 @@ static int64_t on_write(void* user_data, const void* from, size_t n, quire_error
   return (int64_t)n;
 }
 
-void set_sink(call* c, quire_snapshot_writer* to) {
+bool set_sink(napi_env env, call* c, napi_value value, quire_snapshot_writer* to) {
+  int64_t most;
+  if (napi_get_value_int64(env, value, &most) != napi_ok || most < 1)
+    return wrong(env, "write", "the most bytes to collect");
+  c->sink.most = (size_t)most;
   c->collects = true;
   to->write = on_write;
   to->user_data = &c->sink;
+  return true;
 }

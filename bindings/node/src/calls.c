@@ -152,7 +152,11 @@ static void free_collected(napi_env env, void* data, void* hint) {
 
 static napi_value collected_value(napi_env env, call* c) {
   napi_value value = NULL;
-  if (napi_create_external_buffer(env, c->sink.size, c->sink.data, free_collected, NULL, &value) == napi_ok) {
+  bool thrown = false;
+  const bool made =
+      napi_create_external_buffer(env, c->sink.size, c->sink.data, free_collected, NULL, &value) == napi_ok;
+  if (!made) napi_is_exception_pending(env, &thrown);
+  if (made || thrown) { /* where it throws, the finalizer has been called */
     c->sink.data = NULL;
   } else { /* hosts such as Electron allow no memory from outside */
     napi_create_buffer_copy(env, c->sink.size, c->sink.data, NULL, &value);
@@ -164,6 +168,10 @@ static napi_value collected_value(napi_env env, call* c) {
 static napi_value results(napi_env env, call* c) {
   napi_value found[4], value = NULL;
   uint32_t n = 0;
+  if (c->sink.full) {
+    napi_throw_range_error(env, "ERR_BUFFER_TOO_LARGE", "the snapshot is larger than a Buffer can be: use save(path)");
+    return NULL;
+  }
   if (c->of->returns == RETURNS_STATUS && c->status < 0) {
     throw_error(env, c->status, c->err.message, c->err.offset, c->err.os_error);
     return NULL;

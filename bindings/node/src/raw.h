@@ -141,6 +141,8 @@ typedef struct bytes bytes;
 typedef struct sink {
   char* data;
   size_t size, room;
+  size_t most; /* bytes that a Buffer of this node can have */
+  bool full;   /* the snapshot has more */
 } sink;
 
 struct call {
@@ -201,7 +203,7 @@ void finish_progress(napi_env env, progress* p); /* tells what it was not told y
 bool set_log(napi_env env, call* c, napi_value value, quire_runtime_options* to);
 bool set_source(napi_env env, call* c, napi_value value, quire_snapshot_reader* to);
 void drop_source(bytes* source);
-void set_sink(call* c, quire_snapshot_writer* to);
+bool set_sink(napi_env env, call* c, napi_value value, quire_snapshot_writer* to);
 
 /* ---- Streams (streams.c) ---- */
 

@@ -28,7 +28,6 @@ static bool refuse_unknown(napi_env env, napi_value value, const record* of) {
 static bool read_field(napi_env env, call* c, napi_value value, const field* f, char* to) {
   char* at = to + f->offset;
   handle* h;
-  bool on;
   switch (f->kind) {
     case FIELD_TEXT:
       return read_text(env, c, value, f->name, (const char**)at, (size_t*)(to + f->second));
@@ -46,9 +45,7 @@ static bool read_field(napi_env env, call* c, napi_value value, const field* f, 
     case FIELD_BYTES:
       return set_source(env, c, value, (quire_snapshot_reader*)to);
     case FIELD_WRITE:
-      if (napi_get_value_bool(env, value, &on) != napi_ok || !on) return wrong(env, f->name, "true");
-      set_sink(c, (quire_snapshot_writer*)to);
-      return true;
+      return set_sink(env, c, value, (quire_snapshot_writer*)to);
     case FIELD_CHARS:
       return wrong(env, f->name, "nothing: it can only be read");
     default:
