@@ -135,6 +135,7 @@ export class Runtime extends Handle {
   stats(): C.RuntimeStats;
   /** The oldest line of the log that was kept and not taken yet. */
   takeLogLine(): LogLine | undefined;
+  /** A reach without limit is Infinity. */
   planMemory(path: Path, nTokens: number, options?: SessionOptions & { model?: ModelOptions }): Promise<C.MemoryPlan>;
   check(path: Path, options?: SessionOptions & { model?: ModelOptions }): Promise<void>;
   describeStrategy(path: Path, options?: SessionOptions & { model?: ModelOptions }): Promise<string>;
@@ -202,6 +203,7 @@ export class Session extends Handle {
   labelAttention(): C.LabelAttention[];
   passages(options?: TokenRange & { most?: number }): C.Passage[];
   labelShares(options?: TokenRange): C.LabelAttention[];
+  /** A reach without limit is Infinity. */
   stats(): C.SessionStats;
   tier(name: Tier): C.TierStats;
   probes(): C.SessionProbes;

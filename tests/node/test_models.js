@@ -114,6 +114,8 @@ test('without weights', async () => {
   assert.equal(await runtime.describeStrategy(MODEL, { expectedTokens: 5000 }), model.describeStrategy({ expectedTokens: 5000 }));
   const plan = await runtime.planMemory(MODEL, 1000, { strategy: 'dca', model: { weightType: 'f32' } });
   assert.ok(plan.kvHostBytes > 0 && plan.kvDeviceBytes === 0);
+  assert.equal(plan.reach, Infinity);
+  assert.equal((await runtime.planMemory(MODEL, 100, { strategy: 'full' })).reach, 256);
   assert.ok((await model.estimate(1000, { strategy: 'dca' })).prefillNs > 0);
 });
 

@@ -31,4 +31,9 @@ function word(group, value) {
   return words[group].get(value) ?? value;
 }
 
-module.exports = { number, word };
+/** A reach; INT64_MAX means that there is no limit. */
+function unlimited(value) {
+  return typeof value === 'bigint' ? Infinity : value;
+}
+
+module.exports = { number, word, unlimited };

@@ -7,7 +7,7 @@ const { Model } = require('./model');
 const { Tokenizer } = require('./tokenizer');
 const { constants: C } = require('./interface');
 const { longCall } = require('./long_call');
-const { word } = require('./names');
+const { unlimited, word } = require('./names');
 
 /** What a function of the log throws goes to 'uncaughtException', as from any other event. */
 function guarded(log) {
@@ -66,9 +66,13 @@ class Runtime extends Handle {
     return level === 0 ? undefined : { level: word('logLevel', level), text, nLost };
   }
 
-  /** What the model in `path` and a session of nTokens would take (quire_memory_plan). Nothing is loaded. model: options of load. */
+  /**
+   * What the model in `path` and a session of nTokens would take (quire_memory_plan; a reach without limit is Infinity). Nothing is
+   * loaded. model: options of load.
+   */
   async planMemory(path, nTokens, { model, ...session } = {}) {
-    return raw.async.runtimePlanMemory(this.raw, options.path(path), options.model(model), options.session(session), nTokens);
+    const plan = await raw.async.runtimePlanMemory(this.raw, options.path(path), options.model(model), options.session(session), nTokens);
+    return { ...plan, reach: unlimited(plan.reach) };
   }
 
   /** Rejects with what a session with these options would fail with for the model in `path`; loads nothing. */

@@ -3,13 +3,8 @@
 // What can be asked of a session; Session has these. Tokens and bytes are counted from 0.
 
 const raw = require('./raw');
-const { number } = require('./names');
+const { number, unlimited } = require('./names');
 const { refuse } = require('./options');
-
-/** INT64_MAX means that there is no limit. */
-function unlimited(value) {
-  return typeof value === 'bigint' ? Infinity : value;
-}
 
 function rows(values, n) {
   const length = values.length / n;
