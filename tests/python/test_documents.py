@@ -1,5 +1,6 @@
 """What sessions hold: tiers, forks, edits, passages, and what they share."""
 
+import array
 import gc
 import io
 import unittest
@@ -151,6 +152,15 @@ class Documents(WithModel):
         prefill = [event for event in session.stream(0) if event.kind == "prefill"][-1]
         self.assertEqual((prefill.moved, prefill.done, session.stats["n_moved"]), (96, 4, 96))
         self.assertEqual(session.edit("The sky is grey.", labels=[(0, 7, 1)]).n_kept, 0)
+        tokens = session.tokens
+        for text in (b"The sky is grey.", bytearray(b"The sky is grey."), memoryview(b"The sky is grey.")):
+            session.edit(text)
+            self.assertEqual(session.tokens, tokens)
+            session.reset()
+            session.feed(text)
+            self.assertEqual(session.tokens, tokens)
+        session.edit(memoryview(array.array("i", tokens)))
+        self.assertEqual(session.tokens, tokens)
         with self.assertRaisesRegex(ValueError, "reuse must be one of exact, approximate"):
             session.edit(ids, reuse="some")
         with self.assertRaisesRegex(quire.QuireError, "UNSUPPORTED.*longheads"):

@@ -14,6 +14,18 @@ from ._types import Message, Messages, Path
 MODEL_OPTIONS = ("weight_type", "load", "merge", "beacon", "device", "activations", "packed_directory")
 
 
+def _is_text(value: Any) -> bool:
+    """Whether it is a Text; a memoryview of larger numbers holds token ids."""
+    return isinstance(value, (str, bytes, bytearray)) or (isinstance(value, memoryview) and value.itemsize == 1)
+
+
+def _utf8(text: Any) -> bytes:
+    """A Text's bytes."""
+    if isinstance(text, str):
+        return text.encode()
+    return text if isinstance(text, bytes) else bytes(memoryview(text))
+
+
 def _message(message: Message) -> Tuple[str, str]:
     return (message["role"], message["content"]) if isinstance(message, Mapping) else message
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ctypes import byref, c_float, c_int32, c_int64, c_size_t
-from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union, cast
 
 from . import _ffi, _snapshot_files
-from ._arguments import _chat, _session_options
+from ._arguments import _chat, _is_text, _session_options, _utf8
 from ._calls import _Handle, _Watched, _array, _call, _choice, _dicts, _fields, _ids, _numbers, _options, _path, _rows, _text
 from ._library import lib
 from ._names import EDIT_REUSES, TIERS
 from ._stream import Stream
-from ._types import ChatOptions, File, Info, Infos, Labels, Messages, Progress, SessionOptions, StreamOptions
+from ._types import ChatOptions, File, Info, Infos, Labels, Messages, Progress, SessionOptions, StreamOptions, Text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,9 +60,10 @@ class Session(_Handle):
             self._own(model, lib.quire_session_load, model._handle, path, len(path), struct)
         self._vocab_size = model._vocab_size
 
-    def feed(self, text: Union[str, bytes], parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> None:
-        """Queues one segment of text (a str, or its UTF-8 bytes). labels: (begin, end, id), in bytes of it."""
-        data = text if isinstance(text, bytes) else text.encode()
+    def feed(self, text: Text, parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> None:
+        """Queues one segment of text (a str, or its UTF-8 as a bytes-like object). labels: (begin, end, id), in bytes of
+        it."""
+        data = _utf8(text)
         flags = parse_special * 1 | (not bos) * 2
         if labels:
             array = _array(_ffi.Label, labels)
@@ -70,9 +71,9 @@ class Session(_Handle):
         else:
             _call(lib.quire_session_feed_text, self._handle, data, len(data), flags)
 
-    def edit(self, text: Union[str, bytes, Iterable[int]], reuse: str = "exact", reread: int = 0,
+    def edit(self, text: Union[Text, Iterable[int]], reuse: str = "exact", reread: int = 0,
              parse_special: bool = False, bos: bool = True, labels: Labels = ()) -> Edited:
-        """The session's text becomes this one (a str, or its UTF-8 bytes, fed at once; or a list of token ids), and what
+        """The session's text becomes this one (a text as of feed(), fed at once; or a list of token ids), and what
         was computed before the first difference stays. reuse="approximate": later chunks are taken over too, but for the
         first `reread` tokens of each run that is in both texts. Returns an Edited."""
         array = _array(_ffi.Label, labels)
@@ -80,11 +81,11 @@ class Session(_Handle):
                            reuse=_choice("reuse", reuse, EDIT_REUSES), reread_tokens=reread,
                            labels=array if len(array) else None, n_labels=len(array))
         result = _options(_ffi.EditResult)
-        if isinstance(text, (str, bytes)):
-            data = text if isinstance(text, bytes) else text.encode()
+        if _is_text(text):
+            data = _utf8(text)
             _call(lib.quire_session_edit_text, self._handle, data, len(data), byref(options), byref(result))
         else:
-            ids, n_ids = _ids(text)
+            ids, n_ids = _ids(cast("Iterable[int]", text))
             _call(lib.quire_session_edit_tokens, self._handle, ids, n_ids, byref(options), byref(result))
         return Edited(result.n_tokens, result.n_kept, result.n_moved)
 

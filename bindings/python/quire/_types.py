@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterable, List, Mapping, Optio
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 File = Union[Path, BinaryIO]  # a path, or an object with read() and seek(), or with write()
+Text = Union[str, bytes, bytearray, memoryview]  # where it is not a str, its UTF-8
 Progress = Callable[[int, int], object]  # of what is done and of all, in bytes
 Message = Union[Tuple[str, str], Mapping[str, str]]  # (role, text), or {"role": role, "content": text}
 Messages = Iterable[Message]
