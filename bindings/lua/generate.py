@@ -195,8 +195,10 @@ class CFunction:
         call = f"{name}({', '.join(self.arguments)})"
         if any(what == "filled" for what, _, _ in self.steps):
             filled = next((named, kind) for what, named, kind in self.steps if what == "filled")
-            return [f"check(L, {call}, &err);", f"{filled[0]} = lua_newuserdatauv(L, (cap = needed) * sizeof({filled[1]}), 0);",
-                    f"check(L, {call}, &err);"]
+            return [f"check(L, {call}, &err);", "lua_pushnil(L);", "quire_status status;",
+                    "do { /* the result may grow between two calls */", "  lua_pop(L, 1);",
+                    f"  {filled[0]} = lua_newuserdatauv(L, (cap = needed) * sizeof({filled[1]}), 0);",
+                    f"}} while ((status = {call}) == QUIRE_ERROR_BUFFER_TOO_SMALL);", "check(L, status, &err);"]
         if any(what == "error" for what, _, _ in self.steps):
             return [f"check(L, {call}, &err);"]
         if returns == "void":

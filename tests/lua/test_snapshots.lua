@@ -53,6 +53,26 @@ local function memory(data, good)
   return file
 end
 
+test("a result that grows between the question for its length and itself", function()
+  local texts = {}
+  for n = 9, 10 do -- the number of tokens has a digit more
+    local file = memory()
+    read(n):save(file)
+    texts[#texts + 1] = file.data
+  end
+  local file = memory(texts[1])
+  local seek, n_begun = file.seek, 0
+  function file:seek(whence, offset)
+    if whence == "set" and offset == 0 then
+      n_begun = n_begun + 1
+      self.data = texts[math.min(n_begun, 2)]
+    end
+    return seek(self, whence, offset)
+  end
+  equal(quire.describe_snapshot(file).n_tokens, 10)
+  assert(n_begun > 2)
+end)
+
 test("files", function()
   local path, session, seen = harness.folder .. "/saved.quire", read(300), {}
   session:save(path, { whole = true, progress = function(done, total)

@@ -136,6 +136,7 @@ function step.filled(call, kind)
   end)
 end
 
+local TOO_SMALL = interface.constants.ERROR_BUFFER_TOO_SMALL
 local Call = {}
 Call.__index = Call
 
@@ -163,9 +164,11 @@ function Call:run(plan, f)
   end
   local returned = f(unpack(self, 1, self.n))
   if self.needed and returned >= 0 then
-    self[self.buffer] = ffi.new(self.kind .. "[?]", self.needed[0] + 1)
-    self[self.buffer + 1] = self.needed[0]
-    returned = f(unpack(self, 1, self.n))
+    repeat -- the result may grow between two calls
+      self[self.buffer] = ffi.new(self.kind .. "[?]", self.needed[0] + 1)
+      self[self.buffer + 1] = self.needed[0]
+      returned = f(unpack(self, 1, self.n))
+    until returned ~= TOO_SMALL
   end
   return returned
 end

@@ -2,7 +2,6 @@
 local raw = require("quire.raw")
 local calls = require("quire.calls")
 local constants = require("quire.interface").constants
-local errors = require("quire.errors")
 local files = require("quire.snapshot_files")
 local handles = require("quire.handles")
 local json = require("quire.json")
@@ -58,14 +57,7 @@ end
 
 -- What is in the store: a table (quire_store_describe).
 function Store:describe()
-  while true do -- it may grow between the question for its length and that for its text
-    local ok, text = pcall(raw.store_describe, handles.of(self))
-    if ok then
-      return json(text)
-    elseif not errors.is_error(text, "BUFFER_TOO_SMALL") then
-      error(text, 0)
-    end
-  end
+  return json(raw.store_describe(handles.of(self)))
 end
 
 -- What a snapshot says of itself: a table (quire_snapshot_describe). file: as of Model:load_session.

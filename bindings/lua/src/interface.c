@@ -928,8 +928,13 @@ static int call_runtime_take_log_line(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_runtime_take_log_line(runtime, &level, &n_lost, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_runtime_take_log_line(runtime, &level, &n_lost, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_runtime_take_log_line(runtime, &level, &n_lost, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   lua_pushinteger(L, level);
   lua_pushinteger(L, n_lost);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
@@ -1087,8 +1092,13 @@ static int call_model_get_metadata(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_model_get_metadata(model, key, key_len, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_model_get_metadata(model, key, key_len, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_model_get_metadata(model, key, key_len, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1109,8 +1119,13 @@ static int call_model_describe_files(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_model_describe_files(path, path_len, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_model_describe_files(path, path_len, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_model_describe_files(path, path_len, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1227,8 +1242,13 @@ static int call_adapter_get_metadata(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_adapter_get_metadata(adapter, key, key_len, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_adapter_get_metadata(adapter, key, key_len, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_adapter_get_metadata(adapter, key, key_len, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1311,8 +1331,13 @@ static int call_tokenizer_encode(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_encode(tokenizer, text, text_len, flags, ids, cap, &needed, &err), &err);
-  ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
-  check(L, quire_tokenizer_encode(tokenizer, text, text_len, flags, ids, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
+  } while ((status = quire_tokenizer_encode(tokenizer, text, text_len, flags, ids, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, ids, needed, FIELD_INT32_T, NULL);
   return 1;
 }
@@ -1332,8 +1357,13 @@ static int call_tokenizer_decode(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_decode(tokenizer, ids, n_ids, flags, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_tokenizer_decode(tokenizer, ids, n_ids, flags, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_tokenizer_decode(tokenizer, ids, n_ids, flags, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1350,8 +1380,13 @@ static int call_tokenizer_get_token_bytes(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_get_token_bytes(tokenizer, id, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_tokenizer_get_token_bytes(tokenizer, id, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_tokenizer_get_token_bytes(tokenizer, id, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1406,8 +1441,13 @@ static int call_strategy_describe(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_strategy_describe(options, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_strategy_describe(options, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_strategy_describe(options, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1437,8 +1477,13 @@ static int call_strategy_get_list(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_strategy_get_list(options, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_strategy_get_list(options, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_strategy_get_list(options, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1465,8 +1510,13 @@ static int call_model_describe_strategy(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_model_describe_strategy(model, options, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_model_describe_strategy(model, options, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_model_describe_strategy(model, options, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1531,8 +1581,13 @@ static int call_runtime_describe_strategy(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_runtime_describe_strategy(runtime, path, path_len, model, session, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_runtime_describe_strategy(runtime, path, path_len, model, session, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_runtime_describe_strategy(runtime, path, path_len, model, session, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1767,8 +1822,13 @@ static int call_session_get_tokens(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_tokens(session, ids, cap, &needed, &err), &err);
-  ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
-  check(L, quire_session_get_tokens(session, ids, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
+  } while ((status = quire_session_get_tokens(session, ids, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, ids, needed, FIELD_INT32_T, NULL);
   return 1;
 }
@@ -1791,8 +1851,13 @@ static int call_session_get_logits(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_logits(session, first_token, n_rows, logits, cap, &needed, &err), &err);
-  logits = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
-  check(L, quire_session_get_logits(session, first_token, n_rows, logits, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    logits = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
+  } while ((status = quire_session_get_logits(session, first_token, n_rows, logits, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, logits, needed, FIELD_FLOAT, NULL);
   return 1;
 }
@@ -1815,8 +1880,13 @@ static int call_session_get_scores(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_scores(session, first_token, n, scores, cap, &needed, &err), &err);
-  scores = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
-  check(L, quire_session_get_scores(session, first_token, n, scores, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    scores = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
+  } while ((status = quire_session_get_scores(session, first_token, n, scores, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, scores, needed, FIELD_FLOAT, NULL);
   return 1;
 }
@@ -1838,8 +1908,13 @@ static int call_session_get_hidden_states(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_hidden_states(session, first_token, n_rows, states, cap, &needed, &err), &err);
-  states = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
-  check(L, quire_session_get_hidden_states(session, first_token, n_rows, states, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    states = lua_newuserdatauv(L, (cap = needed) * sizeof(float), 0);
+  } while ((status = quire_session_get_hidden_states(session, first_token, n_rows, states, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, states, needed, FIELD_FLOAT, NULL);
   return 1;
 }
@@ -1856,8 +1931,13 @@ static int call_session_get_label_attention(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_label_attention(session, labels, cap, &needed, &err), &err);
-  labels = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_label_attention), 0);
-  check(L, quire_session_get_label_attention(session, labels, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    labels = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_label_attention), 0);
+  } while ((status = quire_session_get_label_attention(session, labels, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, labels, needed, 0, &fields_of_quire_label_attention);
   return 1;
 }
@@ -1884,8 +1964,13 @@ static int call_session_get_passages(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_passages(session, first_token, n_tokens, max_passages, passages, cap, &needed, &err), &err);
-  passages = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_passage), 0);
-  check(L, quire_session_get_passages(session, first_token, n_tokens, max_passages, passages, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    passages = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_passage), 0);
+  } while ((status = quire_session_get_passages(session, first_token, n_tokens, max_passages, passages, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, passages, needed, 0, &fields_of_quire_passage);
   return 1;
 }
@@ -1904,8 +1989,13 @@ static int call_session_get_label_shares(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_label_shares(session, first_token, n_tokens, labels, cap, &needed, &err), &err);
-  labels = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_label_attention), 0);
-  check(L, quire_session_get_label_shares(session, first_token, n_tokens, labels, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    labels = lua_newuserdatauv(L, (cap = needed) * sizeof(quire_label_attention), 0);
+  } while ((status = quire_session_get_label_shares(session, first_token, n_tokens, labels, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, labels, needed, 0, &fields_of_quire_label_attention);
   return 1;
 }
@@ -1949,8 +2039,13 @@ static int call_session_get_strategy(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_strategy(session, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_session_get_strategy(session, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_session_get_strategy(session, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -1971,8 +2066,13 @@ static int call_session_get_fingerprint(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_session_get_fingerprint(session, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_session_get_fingerprint(session, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_session_get_fingerprint(session, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2131,8 +2231,13 @@ static int call_snapshot_describe_from(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_snapshot_describe_from(reader, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_snapshot_describe_from(reader, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_snapshot_describe_from(reader, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2169,8 +2274,13 @@ static int call_snapshot_describe(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_snapshot_describe(path, path_len, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_snapshot_describe(path, path_len, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_snapshot_describe(path, path_len, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2367,8 +2477,13 @@ static int call_store_describe(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_store_describe(store, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_store_describe(store, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_store_describe(store, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2392,8 +2507,13 @@ static int call_chat_get_list(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_chat_get_list(buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_chat_get_list(buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_chat_get_list(buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2408,8 +2528,13 @@ static int call_tokenizer_get_chat_template(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_get_chat_template(tokenizer, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_tokenizer_get_chat_template(tokenizer, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_tokenizer_get_chat_template(tokenizer, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2430,8 +2555,13 @@ static int call_tokenizer_render_chat(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_render_chat(tokenizer, messages, n_messages, options, buf, cap, &needed, &err), &err);
-  buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
-  check(L, quire_tokenizer_render_chat(tokenizer, messages, n_messages, options, buf, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    buf = lua_newuserdatauv(L, (cap = needed) * sizeof(char), 0);
+  } while ((status = quire_tokenizer_render_chat(tokenizer, messages, n_messages, options, buf, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, buf, needed, FIELD_CHARS, NULL);
   return 1;
 }
@@ -2449,8 +2579,13 @@ static int call_tokenizer_encode_chat(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_tokenizer_encode_chat(tokenizer, messages, n_messages, options, ids, cap, &needed, &err), &err);
-  ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
-  check(L, quire_tokenizer_encode_chat(tokenizer, messages, n_messages, options, ids, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    ids = lua_newuserdatauv(L, (cap = needed) * sizeof(int32_t), 0);
+  } while ((status = quire_tokenizer_encode_chat(tokenizer, messages, n_messages, options, ids, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, ids, needed, FIELD_INT32_T, NULL);
   return 1;
 }
@@ -2685,8 +2820,13 @@ static int call_strategy_get_positions(lua_State* L) {
   size_t cap = 0, needed = 0;
   quire_error err;
   check(L, quire_strategy_get_positions(options, view, matrix, cap, &needed, &err), &err);
-  matrix = lua_newuserdatauv(L, (cap = needed) * sizeof(double), 0);
-  check(L, quire_strategy_get_positions(options, view, matrix, cap, &needed, &err), &err);
+  lua_pushnil(L);
+  quire_status status;
+  do { /* the result may grow between two calls */
+    lua_pop(L, 1);
+    matrix = lua_newuserdatauv(L, (cap = needed) * sizeof(double), 0);
+  } while ((status = quire_strategy_get_positions(options, view, matrix, cap, &needed, &err)) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+  check(L, status, &err);
   push_filled(L, matrix, needed, FIELD_DOUBLE, NULL);
   return 1;
 }
