@@ -88,7 +88,7 @@ func (m *Model) LoadAdapter(ctx context.Context, path string, options *AdapterOp
 		if err != nil {
 			return err
 		}
-		a.ref = own(a, pointer, func(p *C.quire_adapter) { C.quire_adapter_release(p) })
+		a.ref = own(pointer, func(p *C.quire_adapter) { C.quire_adapter_release(p) })
 		l.undo = a.ref.drop
 		return nil
 	})

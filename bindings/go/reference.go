@@ -9,8 +9,9 @@ import (
 	"unsafe"
 )
 
-// reference is one reference of C's to a handle. It is given back once: when the object that owns it was closed or
-// collected, and no call uses it any more. So a handle may be closed while another goroutine waits in a call on it.
+// reference is one reference of C's to a handle. It is given back once: when it was closed, and no call uses it any more, or
+// when it is collected. So a handle may be closed while another goroutine waits in a call on it. The object that has the
+// reference may be collected in the middle of its own method: the method keeps the reference until it returns.
 type reference[P any] struct {
 	pointer P
 	release func(P)
@@ -24,10 +25,10 @@ type nothing = unsafe.Pointer
 // none stands for the handle of functions that take none.
 var none = &reference[nothing]{}
 
-// own gives the reference back when the object is collected.
-func own[T, P any](object *T, pointer P, release func(P)) *reference[P] {
+// own takes a reference over, and gives it back when nothing refers to it any more.
+func own[P any](pointer P, release func(P)) *reference[P] {
 	r := &reference[P]{pointer: pointer, release: release}
-	runtime.AddCleanup(object, (*reference[P]).drop, r)
+	runtime.SetFinalizer(r, (*reference[P]).drop)
 	return r
 }
 

@@ -43,9 +43,7 @@ func NewRuntime(options *RuntimeOptions) (*Runtime, error) {
 		freeUserData(c.alloc_user_data)
 		return nil, err
 	}
-	r := &Runtime{}
-	r.ref = own(r, pointer, func(p *C.quire_runtime) { C.quire_runtime_release(p) })
-	return r, nil
+	return &Runtime{ref: own(pointer, func(p *C.quire_runtime) { C.quire_runtime_release(p) })}, nil
 }
 
 // Close cancels everything that runs on it, frees all sessions' memory and ends all threads: when it returns, none is left.
@@ -124,7 +122,7 @@ func (r *Runtime) LoadModel(ctx context.Context, path string, options *ModelOpti
 		if err != nil {
 			return err
 		}
-		m.ref = own(m, pointer, func(p *C.quire_model) { C.quire_model_release(p) })
+		m.ref = own(pointer, func(p *C.quire_model) { C.quire_model_release(p) })
 		l.undo = m.ref.drop
 		return nil
 	})

@@ -23,9 +23,8 @@ func newSession(m *Model, from *source, pointer *C.quire_session, err error) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{model: m, from: from}
-	s.ref = own(s, pointer, func(p *C.quire_session) { C.quire_session_release(p) })
-	return s, nil
+	ref := own(pointer, func(p *C.quire_session) { C.quire_session_release(p) })
+	return &Session{ref: ref, model: m, from: from}, nil
 }
 
 // Close ends an open stream, waits, and frees the KV cache.

@@ -49,9 +49,7 @@ func OpenStore(path string, options *StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{}
-	s.ref = own(s, pointer, func(p *C.quire_store) { C.quire_store_release(p) })
-	return s, nil
+	return &Store{ref: own(pointer, func(p *C.quire_store) { C.quire_store_release(p) })}, nil
 }
 
 // Close gives the store back. Sessions that were loaded from it stay as they are.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weak"
 )
 
 // Stream is one computation on a session: it processes what was fed, and then generates. One goroutine at a time reads it
@@ -49,17 +50,20 @@ func (s *Session) Stream(ctx context.Context, options *StreamOptions) (*Stream, 
 	step := (*C.quire_go_step)(C.calloc(1, C.size_t(unsafe.Sizeof(C.quire_go_step{}))))
 	C.quire_event_init(&step.event, C.size_t(unsafe.Sizeof(step.event)))
 	forget := func() bool { return true }
-	stream := &Stream{ctx: ctx, step: step, from: s.from, vocabSize: s.model.vocabSize}
-	stream.ref = own(stream, pointer, func(p *C.quire_stream) {
+	ref := own(pointer, func(p *C.quire_stream) {
 		forget()
 		C.quire_stream_release(p)
 		C.free(unsafe.Pointer(step))
 	})
 	if ctx.Done() != nil {
-		ref := stream.ref // and not the stream, which may be collected before ctx is done
-		forget = context.AfterFunc(ctx, func() { _ = ref.do(cancelStream) })
+		held := weak.Make(ref) // the stream may be collected before ctx is done
+		forget = context.AfterFunc(ctx, func() {
+			if ref := held.Value(); ref != nil {
+				_ = ref.do(cancelStream)
+			}
+		})
 	}
-	return stream, nil
+	return &Stream{ref: ref, ctx: ctx, step: step, from: s.from, vocabSize: s.model.vocabSize}, nil
 }
 
 func cancelStream(p *C.quire_stream, e *cError) cStatus { return C.quire_stream_cancel(p, e) }

@@ -12,9 +12,7 @@ func newTokenizer(pointer *C.quire_tokenizer, err error) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{}
-	t.ref = own(t, pointer, func(p *C.quire_tokenizer) { C.quire_tokenizer_release(p) })
-	return t, nil
+	return &Tokenizer{ref: own(pointer, func(p *C.quire_tokenizer) { C.quire_tokenizer_release(p) })}, nil
 }
 
 // Close gives the tokenizer back.

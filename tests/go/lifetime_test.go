@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -165,6 +166,30 @@ func TestAStreamIsCollected(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// TestAHandleStaysUntilItsMethodReturns lets the collector run while a method waits in C for an object that nothing else
+// holds.
+func TestAHandleStaysUntilItsMethodReturns(t *testing.T) {
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				collect()
+			}
+		}
+	}()
+	r, _ := shared()
+	text := strings.Repeat("Rain fell on the harbour. ", 20_000)
+	for range 5 {
+		if _, err := try(r.LoadTokenizer(tinyModel)).Encode(text, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func collect() {
