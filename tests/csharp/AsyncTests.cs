@@ -121,6 +121,74 @@ namespace Quire.Tests
             }
         }
 
+        /// <summary>
+        /// Reads an answer whose beginning is held back in part, because the end of it could begin a stop string, and
+        /// cancels when all of the beginning is read that was not: no text of tokens that the session keeps is lost.
+        /// `read` is given a session, options, a token, and what takes the text.
+        /// </summary>
+        private void Cancelled(Action<Session, StreamOptions, CancellationToken, Action<string>> read)
+        {
+            List<Event> whole = Events(Fed(), Tokens(24));
+            int count = 1 + whole.FindIndex(next => next.Text.Length > 1);
+            string beginning = string.Concat(whole.Take(count).Select(next => next.Text));
+            StreamOptions options = Tokens(24);
+            options.StopStrings = new[] { beginning.Substring(beginning.Length - 1) + "\u0001" };
+            Session session = Fed();
+            long prompt = session.PendingCount;
+            string found = "";
+            using (var source = new CancellationTokenSource())
+            {
+                var exception = Check.Throws<StreamCanceledException>(() => read(session, options, source.Token, text =>
+                {
+                    found += text;
+                    if (found.Length == beginning.Length - 1) source.Cancel();
+                }));
+                Check.Equal(source.Token, exception.CancellationToken);
+                Check.Equal(beginning.Substring(beginning.Length - 1), exception.End.Text);
+            }
+            Check.Equal(beginning, found);
+            Check.Equal(prompt + whole.Take(count).Count(next => next.Kind == EventKind.Token), session.TokenCount);
+        }
+
+        [Test]
+        private void CancellingLosesNoText()
+        {
+            Cancelled((session, options, token, take) =>
+            {
+                foreach (string text in session.Generate(options, token)) take(text);
+            });
+            Cancelled((session, options, token, take) =>
+            {
+                foreach (Event next in Keep(session.Open(options)).Read(token)) take(next.Text);
+            });
+            Cancelled((session, options, token, take) =>
+            {
+                IAsyncEnumerator<string> texts = session.GenerateAsync(options, token).GetAsyncEnumerator();
+                while (texts.MoveNextAsync().GetAwaiter().GetResult()) take(texts.Current);
+            });
+            Cancelled((session, options, token, take) =>
+            {
+                IAsyncEnumerator<Event> events = Keep(session.Open(options)).GetAsyncEnumerator(token);
+                while (events.MoveNextAsync().GetAwaiter().GetResult()) take(events.Current.Text);
+            });
+            foreach (bool waits in new[] { false, true })
+            {
+                Cancelled((session, options, token, take) =>
+                {
+                    EventStream stream = Keep(session.Open(options));
+                    try
+                    {
+                        while (true) take((waits ? stream.Next(token) : stream.NextAsync(token).Result).Text);
+                    }
+                    catch (StreamCanceledException exception)
+                    {
+                        take(exception.End.Text);
+                        throw;
+                    }
+                });
+            }
+        }
+
         [Test]
         private void ATokenThatIsCancelledAlready()
         {

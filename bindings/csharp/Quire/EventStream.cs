@@ -26,12 +26,12 @@ namespace Quire
 
         /// <summary>
         /// Waits for the next event; null after the end event. Cancelling stops the stream at a token boundary and
-        /// throws OperationCanceledException. A failure while computing is thrown once; then comes null, and the
+        /// throws StreamCanceledException, which has the end event. A failure while computing is thrown once; then comes null, and the
         /// session goes on from the token boundary that it reports.
         /// </summary>
         public Event Next(CancellationToken cancellationToken = default(CancellationToken))
         {
-            using (CancelWith(cancellationToken)) return Wait(cancellationToken);
+            using (CancelWith(cancellationToken)) return Delivered(Wait(), cancellationToken);
         }
 
         /// <summary>
@@ -43,13 +43,17 @@ namespace Quire
             return Take(Calls.Milliseconds(timeout), out next);
         }
 
-        /// <summary>The events up to the end event; cancelling as in Next.</summary>
+        /// <summary>
+        /// The events up to the end event. Cancelling stops the stream at a token boundary; StreamCanceledException is
+        /// thrown behind the end event.
+        /// </summary>
         public IEnumerable<Event> Read(CancellationToken cancellationToken = default(CancellationToken))
         {
             using (CancelWith(cancellationToken))
             {
-                Event next;
-                while ((next = Wait(cancellationToken)) != null) yield return next;
+                Event next, last = null;
+                while ((next = Wait()) != null) yield return last = next;
+                Delivered(last, cancellationToken);
             }
         }
 
@@ -94,24 +98,24 @@ namespace Quire
             return token.CanBeCanceled ? token.Register(cancelQuietly, this) : default(CancellationTokenRegistration);
         }
 
-        /// <summary>Next, for a token that cancels the stream already.</summary>
-        internal Event Wait(CancellationToken token)
+        /// <summary>The next event, or null behind the last one.</summary>
+        internal Event Wait()
         {
             Take(-1, out Event next);
-            return Delivered(next, token);
+            return next;
         }
 
         /// <summary>Whether the next event is there, or null behind the last one, without waiting for it.</summary>
-        internal bool TryWait(CancellationToken token, out Event next)
+        internal bool TryWait(out Event next)
         {
-            if (Take(0, out next) == Status.Timeout) return false;
-            Delivered(next, token);
-            return true;
+            return Take(0, out next) != Status.Timeout;
         }
 
-        private static Event Delivered(Event next, CancellationToken token)
+        /// <summary>Throws if it is the end event of a stream that the token cancelled.</summary>
+        internal static Event Delivered(Event next, CancellationToken token)
         {
-            if (next != null && next.FinishReason == FinishReason.Cancelled) token.ThrowIfCancellationRequested();
+            if (next != null && next.FinishReason == FinishReason.Cancelled && token.IsCancellationRequested)
+                throw new StreamCanceledException(next, token);
             return next;
         }
 

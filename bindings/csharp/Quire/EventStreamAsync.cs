@@ -11,29 +11,29 @@ namespace Quire
         public ValueTask<Event> NextAsync(CancellationToken cancellationToken = default(CancellationToken))
         {
             // Of a token that is cancelled already the slow way sees to it that the stream is stopped.
-            if (!cancellationToken.IsCancellationRequested && TryWait(cancellationToken, out Event waiting))
-                return new ValueTask<Event>(waiting);
+            if (!cancellationToken.IsCancellationRequested && TryWait(out Event waiting))
+                return new ValueTask<Event>(Delivered(waiting, cancellationToken));
             return new ValueTask<Event>(CancellableAsync(cancellationToken));
         }
 
-        /// <summary>The events up to the end event, for `await foreach`; cancelling as in Next.</summary>
+        /// <summary>The events up to the end event, for `await foreach`; cancelling as in Read.</summary>
         public IAsyncEnumerator<Event> GetAsyncEnumerator(
             CancellationToken cancellationToken = default(CancellationToken))
         {
             return new AsyncEnumerator<Event>(this, next => next, false, cancellationToken);
         }
 
-        /// <summary>NextAsync, for a token that cancels the stream already.</summary>
-        internal async Task<Event> WaitAsync(CancellationToken token)
+        /// <summary>The next event, or null behind the last one.</summary>
+        internal async Task<Event> WaitAsync()
         {
             Event next;
-            while (!TryWait(token, out next)) await WaitLoop.Ready(this).ConfigureAwait(false);
+            while (!TryWait(out next)) await WaitLoop.Ready(this).ConfigureAwait(false);
             return next;
         }
 
         private async Task<Event> CancellableAsync(CancellationToken token)
         {
-            using (CancelWith(token)) return await WaitAsync(token).ConfigureAwait(false);
+            using (CancelWith(token)) return Delivered(await WaitAsync().ConfigureAwait(false), token);
         }
     }
 
@@ -48,6 +48,7 @@ namespace Quire
         private readonly bool owned;
         private readonly CancellationToken token;
         private readonly CancellationTokenRegistration registration;
+        private Event last;
 
         internal AsyncEnumerator(EventStream stream, Func<Event, T> pick, bool owned, CancellationToken token)
         {
@@ -62,7 +63,7 @@ namespace Quire
 
         public ValueTask<bool> MoveNextAsync()
         {
-            while (stream.TryWait(token, out Event next))
+            while (stream.TryWait(out Event next))
                 if (Move(next)) return new ValueTask<bool>(Current != null);
             return new ValueTask<bool>(WaitAsync());
         }
@@ -76,7 +77,7 @@ namespace Quire
         /// <summary>Until there is something to give, or the stream has ended.</summary>
         private async Task<bool> WaitAsync()
         {
-            while (!Move(await stream.WaitAsync(token).ConfigureAwait(false)))
+            while (!Move(await stream.WaitAsync().ConfigureAwait(false)))
             {
             }
             return Current != null;
@@ -85,6 +86,8 @@ namespace Quire
         /// <summary>Whether Current changed: to what the event is for the caller, or to null at the end.</summary>
         private bool Move(Event next)
         {
+            if (next == null) EventStream.Delivered(last, token);
+            last = next;
             Current = next == null ? null : pick(next);
             return next == null || Current != null;
         }

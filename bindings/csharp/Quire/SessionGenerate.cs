@@ -48,7 +48,7 @@ namespace Quire
             using (EventStream stream = OpenPrefill(options, cancellationToken))
             using (stream.CancelWith(cancellationToken))
             {
-                while (stream.Wait(cancellationToken) != null)
+                while (EventStream.Delivered(stream.Wait(), cancellationToken) != null)
                 {
                 }
             }
@@ -63,7 +63,8 @@ namespace Quire
             {
                 using (stream.CancelWith(cancellationToken))
                 {
-                    while (await stream.WaitAsync(cancellationToken).ConfigureAwait(false) != null)
+                    while (EventStream.Delivered(await stream.WaitAsync().ConfigureAwait(false), cancellationToken)
+                        != null)
                     {
                     }
                 }
