@@ -143,6 +143,24 @@ namespace Quire.Tests
         }
 
         [Test]
+        private void AForkDoesNotKeepWhatItCameFrom()
+        {
+            WeakReference first = null;
+            Apart(() =>
+            {
+                Session session = Model.CreateSession();
+                session.Feed("Rain fell");
+                first = new WeakReference(session);
+                Keep(session.Fork());
+            });
+            Check.True(SpinWait.SpinUntil(() =>
+            {
+                Collect();
+                return !first.IsAlive;
+            }, TimeSpan.FromSeconds(20)), "the first session was collected");
+        }
+
+        [Test]
         private void AStreamOutlivesWhatItCameFrom()
         {
             Runtime runtime = new Runtime(new RuntimeOptions { ThreadCount = 1 });

@@ -22,7 +22,7 @@ namespace Quire
         public Session Fork()
         {
             Calls.Check(Native.quire_session_fork(Handle, out SessionHandle fork, out NativeError error), ref error);
-            return new Session(fork, this);
+            return new Session(fork, Parent);
         }
 
         /// <summary>
