@@ -1157,7 +1157,7 @@ QUIRE_API quire_status quire_session_get_tokens(const quire_session* session, in
  * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets
  * processed tokens drops them, and so does reset. They are n_rows rows of vocab_size floats, the
  * first one computed after token first_token (counted from the beginning of the text); -1: the
- * last processed token. Asking for the number of floats alone does not ask whether they are kept.
+ * last processed token.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_logits(const quire_session* session, int64_t first_token,
                                                 int64_t n_rows, float* logits, size_t cap,
@@ -1165,8 +1165,7 @@ QUIRE_API quire_status quire_session_get_logits(const quire_session* session, in
 /* log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from
  * the beginning of the text), of those processed by the last stream if that was opened with
  * QUIRE_STREAM_SCORE. NaN where the logits before a token are not known: for the first one of the
- * session, and the first one read again after truncate. Asking for their number alone does not ask
- * whether they are kept.
+ * session, and the first one read again after truncate.
  * Errors: NOT_FOUND (not scored), BUFFER_TOO_SMALL, BUSY, CLOSED.
  * [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_scores(const quire_session* session, int64_t first_token,
@@ -1176,7 +1175,7 @@ QUIRE_API quire_status quire_session_get_scores(const quire_session* session, in
 /* Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
  * QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
  * the logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of
- * token first_token. Asking for the number of floats alone does not ask whether they are kept.
+ * token first_token.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED. [one-thread-at-a-time] since 0.1 */
 QUIRE_API quire_status quire_session_get_hidden_states(const quire_session* session,
                                                        int64_t first_token, int64_t n_rows,

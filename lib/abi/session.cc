@@ -47,6 +47,14 @@ Status write_labels(const std::vector<LabelAttention>& all, quire_label_attentio
   });
 }
 
+// n floats of what the last stream left. copy(to) -> Status copies all of them, and only asks whether they are kept
+// where `to` is NULL: what is not kept has no size, for which a caller would allocate memory.
+template <typename Copy>
+Status write_kept(int64_t n, const char* name, float* buf, size_t cap, size_t* needed, const Copy& copy) {
+  QUIRE_TRY(copy(nullptr));
+  return write_array(static_cast<size_t>(n), name, buf, cap, needed, copy);
+}
+
 }  // namespace
 
 namespace quire::abi {
@@ -214,8 +222,8 @@ quire_status quire_session_get_logits(const quire_session* session, int64_t firs
     QUIRE_TRY(s.check_open());
     const int64_t vocab = s.model().llama->config().vocab_size;
     QUIRE_TRY(check_range("n_rows", n_rows, 1, kMostElements / vocab));
-    return write_array(static_cast<size_t>(n_rows * vocab), "logits", logits, cap, needed,
-                       [&](float* to) { return s.logits(first_token, n_rows, to, cap); });
+    return write_kept(n_rows * vocab, "logits", logits, cap, needed,
+                      [&](float* to) { return s.logits(first_token, n_rows, to); });
   });
 }
 
@@ -225,8 +233,8 @@ quire_status quire_session_get_hidden_states(const quire_session* session, int64
     QUIRE_TRY(s.check_open());
     const int64_t width = s.model().llama->config().hidden_size;
     QUIRE_TRY(check_range("n_rows", n_rows, 1, kMostElements / width));
-    return write_array(static_cast<size_t>(n_rows * width), "states", states, cap, needed,
-                       [&](float* to) { return s.hidden_states(first_token, n_rows, to); });
+    return write_kept(n_rows * width, "states", states, cap, needed,
+                      [&](float* to) { return s.hidden_states(first_token, n_rows, to); });
   });
 }
 
@@ -247,8 +255,7 @@ quire_status quire_session_get_scores(const quire_session* session, int64_t firs
   return with_session(session, err, [&](const Session& s) -> Status {
     QUIRE_TRY(s.check_open());
     QUIRE_TRY(check_range("n", n, 1, kMostElements));
-    return write_array(static_cast<size_t>(n), "scores", scores, cap, needed,
-                       [&](float* to) { return s.scores(first_token, n, to); });
+    return write_kept(n, "scores", scores, cap, needed, [&](float* to) { return s.scores(first_token, n, to); });
   });
 }
 

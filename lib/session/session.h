@@ -119,7 +119,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status storable_text(StorableText* storable) const;
 
   // ---- what the last stream left (session_calls.cc)
-  Status logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const;
+  // f32 [n_rows][vocab_size]. kNotFound, here and below: not kept; with a null `out` that is all that is asked.
+  Status logits(int64_t first_token, int64_t n_rows, float* out) const;
   // f32 [n_rows][hidden_size], after the final norm.
   Status hidden_states(int64_t first_token, int64_t n_rows, float* out) const;
   Status scores(int64_t first_token, int64_t n, float* out) const;

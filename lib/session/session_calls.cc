@@ -170,17 +170,12 @@ Status Session::tokens(std::vector<int32_t>* ids) const {
   return {};
 }
 
-Status Session::logits(int64_t first_token, int64_t n_rows, float* out, size_t capacity) const {
+Status Session::logits(int64_t first_token, int64_t n_rows, float* out) const {
   const Call call(*this);
   QUIRE_TRY(call.status());
-  const auto vocab = static_cast<size_t>(model_->llama->config().vocab_size);
   if (n_rows < 1) return Status(Code::kInvalidArgument, "n_rows is " + std::to_string(n_rows) + "; expected 1 or more");
-  if (capacity / vocab < static_cast<size_t>(n_rows)) {
-    return Status(Code::kBufferTooSmall, std::to_string(n_rows) + " rows of " + std::to_string(vocab) +
-                                             " logits do not fit in " + std::to_string(capacity) + " floats");
-  }
   QUIRE_ASSIGN(const auto rows, contents_->kept.logits(first_token, n_rows));
-  std::copy(rows.begin(), rows.end(), out);
+  if (out) std::copy(rows.begin(), rows.end(), out);
   return {};
 }
 
@@ -189,7 +184,7 @@ Status Session::hidden_states(int64_t first_token, int64_t n_rows, float* out) c
   QUIRE_TRY(call.status());
   if (n_rows < 1) return Status(Code::kInvalidArgument, "n_rows is " + std::to_string(n_rows) + "; expected 1 or more");
   QUIRE_ASSIGN(const auto rows, contents_->kept.hidden_states(first_token, n_rows));
-  std::copy(rows.begin(), rows.end(), out);
+  if (out) std::copy(rows.begin(), rows.end(), out);
   return {};
 }
 
@@ -198,7 +193,7 @@ Status Session::scores(int64_t first_token, int64_t n, float* out) const {
   QUIRE_TRY(call.status());
   if (n < 1) return Status(Code::kInvalidArgument, "n is " + std::to_string(n) + "; expected 1 or more");
   QUIRE_ASSIGN(const auto scores, contents_->kept.scores(first_token, n));
-  std::copy(scores.begin(), scores.end(), out);
+  if (out) std::copy(scores.begin(), scores.end(), out);
   return {};
 }
 

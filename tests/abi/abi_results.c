@@ -87,6 +87,19 @@ static void test_hidden_states(quire_model* model) {
   quire_session_release(session);
 }
 
+/* What is not kept has no number of floats either: the answer would have a caller allocate that many. */
+static void check_nothing_kept(const quire_session* session, int64_t first, int64_t n) {
+  size_t needed = 7;
+  float row[1];
+  quire_error err;
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, first, n, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, first, n, row, 1, &needed, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, first, n, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_hidden_states(session, first, n, NULL, 0, &needed, &err));
+  EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_hidden_states(session, first, n, row, 1, &needed, &err));
+  CHECK(needed == 7);
+}
+
 /* The next stream keeps its own positions and no others. */
 static void test_what_is_kept(quire_model* model) {
   static float rows[64 * VOCAB];
@@ -102,6 +115,8 @@ static void test_what_is_kept(quire_model* model) {
   EXPECT_OK(quire_session_get_logits(session, -1, 1, rows, QUIRE_COUNT(rows), NULL, &err));
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_logits(session, 5, 1, rows, QUIRE_COUNT(rows), NULL, &err));
   EXPECT(QUIRE_ERROR_NOT_FOUND, quire_session_get_scores(session, 5, 1, scores, QUIRE_COUNT(scores), NULL, &err));
+  check_nothing_kept(session, 5, 1);
+  check_nothing_kept(session, 0, (int64_t)1 << 50);
   feed_some(session, model, 10);
   quire_stream_options_init(&options, sizeof options);
   options.flags = QUIRE_STREAM_SCORE | QUIRE_STREAM_KEEP_LOGITS;

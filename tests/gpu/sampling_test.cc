@@ -331,7 +331,7 @@ TEST_F(DeviceSampling, TextsThatAreCutOrEditedForgetTheRow) {
   Logits row(static_cast<size_t>(vocab_size(*device)));
   both([&](Session& s) {
     expect_ok(s.truncate(kPrompt - 5));
-    EXPECT_EQ(s.logits(-1, 1, row.data(), row.size()).code(), Code::kNotFound);
+    EXPECT_EQ(s.logits(-1, 1, row.data()).code(), Code::kNotFound);
   });
   answers_alike();
   // The same text: all is kept, the row too, from which the answer begins.
@@ -349,7 +349,7 @@ TEST_F(DeviceSampling, TextsThatAreCutOrEditedForgetTheRow) {
   });
   answers_alike();
   both([](Session& s) { expect_ok(s.reset()); });
-  EXPECT_EQ(session->logits(-1, 1, row.data(), row.size()).code(), Code::kNotFound);
+  EXPECT_EQ(session->logits(-1, 1, row.data()).code(), Code::kNotFound);
 }
 
 // Scores begin with the row that an answer left on the device.
@@ -382,7 +382,7 @@ TEST_F(EmulatedDeviceSampling, ARowThatCannotBeCopiedStaysThere) {
   Logits row(static_cast<size_t>(vocab_size(*device)));
   const TemporaryFolder folder;
   emulation::set_device_faults({.late_download = 1});
-  EXPECT_EQ(session->logits(-1, 1, row.data(), row.size()).code(), Code::kInternal);
+  EXPECT_EQ(session->logits(-1, 1, row.data()).code(), Code::kInternal);
   emulation::set_device_faults({.late_download = 1});
   EXPECT_EQ(session->save(folder.path() + "/session.quire", {}).code(), Code::kInternal);
   const Position before = position(*session);

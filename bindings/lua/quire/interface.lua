@@ -1605,22 +1605,21 @@ interface.functions.session_get_tokens = { returns = "quire_status", { "handle",
 -- and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets
 -- processed tokens drops them, and so does reset. They are n_rows rows of vocab_size floats, the
 -- first one computed after token first_token (counted from the beginning of the text); -1: the
--- last processed token. Asking for the number of floats alone does not ask whether they are kept.
+-- last processed token.
 -- Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
 interface.functions.session_get_logits = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "scalar", "int64_t" }, { "filled", "float" }, { "error", "quire_error*" } }
 -- session_get_scores(session, first_token, n) [one-thread-at-a-time] since 0.1
 -- log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from
 -- the beginning of the text), of those processed by the last stream if that was opened with
 -- QUIRE_STREAM_SCORE. NaN where the logits before a token are not known: for the first one of the
--- session, and the first one read again after truncate. Asking for their number alone does not ask
--- whether they are kept.
+-- session, and the first one read again after truncate.
 -- Errors: NOT_FOUND (not scored), BUFFER_TOO_SMALL, BUSY, CLOSED.
 interface.functions.session_get_scores = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "scalar", "int64_t" }, { "filled", "float" }, { "error", "quire_error*" } }
 -- session_get_hidden_states(session, first_token, n_rows) [one-thread-at-a-time] since 0.1
 -- Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
 -- QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
 -- the logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of
--- token first_token. Asking for the number of floats alone does not ask whether they are kept.
+-- token first_token.
 -- Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
 interface.functions.session_get_hidden_states = { returns = "quire_status", { "handle", "quire_session" }, { "scalar", "int64_t" }, { "scalar", "int64_t" }, { "filled", "float" }, { "error", "quire_error*" } }
 -- session_get_label_attention(session) [one-thread-at-a-time] since 0.1

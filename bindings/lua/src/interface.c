@@ -1838,7 +1838,7 @@ static int call_session_get_tokens(lua_State* L) {
  * and after all of them if it was opened with QUIRE_STREAM_KEEP_LOGITS; a truncate that forgets
  * processed tokens drops them, and so does reset. They are n_rows rows of vocab_size floats, the
  * first one computed after token first_token (counted from the beginning of the text); -1: the
- * last processed token. Asking for the number of floats alone does not ask whether they are kept.
+ * last processed token.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
  */
 static int call_session_get_logits(lua_State* L) {
@@ -1866,8 +1866,7 @@ static int call_session_get_logits(lua_State* L) {
  * log p(token | all before it), natural logarithm, for n tokens from first_token on (counted from
  * the beginning of the text), of those processed by the last stream if that was opened with
  * QUIRE_STREAM_SCORE. NaN where the logits before a token are not known: for the first one of the
- * session, and the first one read again after truncate. Asking for their number alone does not ask
- * whether they are kept.
+ * session, and the first one read again after truncate.
  * Errors: NOT_FOUND (not scored), BUFFER_TOO_SMALL, BUSY, CLOSED.
  */
 static int call_session_get_scores(lua_State* L) {
@@ -1895,7 +1894,7 @@ static int call_session_get_scores(lua_State* L) {
  * Embeddings: last hidden states of tokens that the last stream processed, if it was opened with
  * QUIRE_STREAM_KEEP_HIDDEN: the last layer's output after the final norm, of which lm_head makes
  * the logits; dropped as these are. They are n_rows rows of hidden_size floats, the first one of
- * token first_token. Asking for the number of floats alone does not ask whether they are kept.
+ * token first_token.
  * Errors: NOT_FOUND (not kept), BUFFER_TOO_SMALL, BUSY, CLOSED.
  */
 static int call_session_get_hidden_states(lua_State* L) {

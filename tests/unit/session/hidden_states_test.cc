@@ -73,7 +73,7 @@ TEST(HiddenStatesTest, FewerThanOneRowIsRefusedAsOfLogitsAndScores) {
   Logits out(static_cast<size_t>(vocab_size(*model)));
   for (const int64_t n : {0, -1}) {
     const std::string end = " is " + std::to_string(n) + "; expected 1 or more";
-    EXPECT_EQ(session->logits(0, n, out.data(), out.size()).message(), "n_rows" + end);
+    EXPECT_EQ(session->logits(0, n, out.data()).message(), "n_rows" + end);
     EXPECT_EQ(session->hidden_states(0, n, out.data()).message(), "n_rows" + end);
     EXPECT_EQ(session->scores(0, n, out.data()).message(), "n" + end);
   }

@@ -189,7 +189,7 @@ inline void expect_held(const Model& model, int64_t bytes) {
 
 inline Logits kept_logits(const Session& session, int64_t first, int64_t n) {
   Logits out(static_cast<size_t>(n) * static_cast<size_t>(vocab_size(session.model())));
-  expect_ok(session.logits(first, n, out.data(), out.size()));
+  expect_ok(session.logits(first, n, out.data()));
   return out;
 }
 
