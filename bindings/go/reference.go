@@ -4,6 +4,7 @@ package quire
 import "C"
 
 import (
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -88,22 +89,35 @@ func (r *reference[P]) finish(f func(p P, e *cError) cStatus) error {
 	return call(func(e *cError) cStatus { return f(p, e) })
 }
 
+// room is a slice of n elements. ErrOutOfMemory: there can be no such slice; Go ends a program that has no memory for one.
+func room[G any](n cSize) (slice []G, err error) {
+	defer func() {
+		if recover() != nil {
+			err = &Error{Code: ErrOutOfMemory, Message: fmt.Sprintf("no memory for a result of %d elements", n), Offset: -1}
+		}
+	}()
+	return make([]G, n), nil
+}
+
 // results is what comes back by `buf, cap, *needed`. G and T have the same layout.
 func results[G, P, T any](r *reference[P], ask func(p P, buf *T, cap cSize, needed *cSize, e *cError) cStatus) ([]G, error) {
 	var needed cSize
 	for {
-		found := make([]G, needed)
-		room := needed
+		capacity := needed
+		found, err := room[G](capacity)
+		if err != nil {
+			return nil, err
+		}
 		status := cStatus(0)
-		err := r.do(func(p P, e *cError) cStatus {
+		err = r.do(func(p P, e *cError) cStatus {
 			var buf *T
-			if room > 0 {
+			if capacity > 0 {
 				buf = (*T)(unsafe.Pointer(unsafe.SliceData(found)))
 			}
-			status = ask(p, buf, room, &needed, e)
+			status = ask(p, buf, capacity, &needed, e)
 			return status
 		})
-		if err == nil && needed <= room {
+		if err == nil && needed <= capacity {
 			return found[:needed], nil
 		}
 		if err != nil && Status(status) != ErrBufferTooSmall {

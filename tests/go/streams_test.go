@@ -144,3 +144,15 @@ func TestLogitsScoresAndEmbeddings(t *testing.T) {
 	_, err := s.Logits(-1, 1)
 	fails(t, err, quire.ErrNotFound)
 }
+
+// TestResultsThatAreTooLarge cannot be allocated; what is not kept is not allocated at all.
+func TestResultsThatAreTooLarge(t *testing.T) {
+	s := fed(t, line)
+	for _, ask := range []func(first, n int64) ([]float32, error){s.Logits, s.Scores, s.HiddenStates} {
+		_, err := ask(0, 1<<50)
+		fails(t, err, quire.ErrNotFound)
+	}
+	view := quire.PositionView{Queries: 1 << 24, Keys: 1 << 24}
+	_, err := quire.StrategyPositions("dca", &quire.StrategyOptions{TrainLen: 1000}, &view)
+	fails(t, err, quire.ErrOutOfMemory)
+}
