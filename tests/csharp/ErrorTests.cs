@@ -67,6 +67,22 @@ namespace Quire.Tests
             Check.Fails(Status.Budget, () => NewSession(new SessionOptions { KvCompressedBudgetBytes = 1 }));
         }
 
+        [Test]
+        private void ResultsThatAreTooLarge()
+        {
+            Session session = Fed();
+            Check.Fails(Status.NotFound, () => session.Logits(0, 1L << 50));
+            Check.Fails(Status.NotFound, () => session.Scores(0, 1L << 50));
+            Check.Fails(Status.NotFound, () => session.HiddenStates(0, 1L << 50));
+            Check.Fails(Status.OutOfMemory, () => Calls.Array<byte>(
+                (IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
+                {
+                    needed = (UIntPtr)(1UL << 50);
+                    error = default(NativeError);
+                    return (int)Status.Ok;
+                }));
+        }
+
         /// <summary>Logits that are no numbers, of a model whose weights are none.</summary>
         [Test]
         private void NoNumbers()

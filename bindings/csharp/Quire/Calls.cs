@@ -25,7 +25,7 @@ namespace Quire
             while (true)
             {
                 Check(call(IntPtr.Zero, UIntPtr.Zero, out UIntPtr needed, out NativeError error), ref error);
-                var array = new T[checked((int)needed.ToUInt64())];
+                T[] array = Room<T>(needed.ToUInt64());
                 if (array.Length == 0) return array;
                 GCHandle pin = GCHandle.Alloc(array, GCHandleType.Pinned);
                 try
@@ -40,6 +40,19 @@ namespace Quire
                 }
                 if ((int)needed.ToUInt64() < array.Length) System.Array.Resize(ref array, (int)needed.ToUInt64());
                 return array;
+            }
+        }
+
+        /// <summary>An array of so many elements. Throws OutOfMemory where there cannot be one.</summary>
+        private static T[] Room<T>(ulong count)
+        {
+            try
+            {
+                return new T[checked((int)count)];
+            }
+            catch (Exception exception) when (exception is OverflowException || exception is OutOfMemoryException)
+            {
+                throw QuireException.OutOfMemory("no memory for a result of " + count + " elements", exception);
             }
         }
 

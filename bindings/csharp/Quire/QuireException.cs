@@ -31,6 +31,11 @@ namespace Quire
             return new QuireException(Status.Busy, "BUSY: " + description, -1, 0, description, null);
         }
 
+        internal static QuireException OutOfMemory(string description, Exception inner)
+        {
+            return new QuireException(Status.OutOfMemory, "OUT_OF_MEMORY: " + description, -1, 0, description, inner);
+        }
+
         /// <summary>The same with what was behind it.</summary>
         internal QuireException With(Exception inner)
         {
