@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <iterator>
 #include <string>
@@ -114,6 +115,21 @@ Result<T> filled(Function* function, const Args&... args) {
   return value;
 }
 
+// Whether there is memory for so many elements. Without exceptions the program ends otherwise.
+template <typename Container>
+bool resized(Container& all, std::size_t n) {
+#if QUIRE_CPP_EXCEPTIONS
+  try {
+    all.resize(n);
+  } catch (const std::exception&) {  // std::bad_alloc, std::length_error
+    return false;
+  }
+#else
+  all.resize(n);
+#endif
+  return true;
+}
+
 // ..., buf, cap, &needed, quire_error*: text or an array, which may grow between the question for
 // its length and that for itself.
 template <typename Container, typename Function, typename... Args>
@@ -123,7 +139,10 @@ Result<Container> copied(Function* function, const Args&... args) {
   std::size_t needed = 0;
   quire_status status = function(args..., nullptr, 0, &needed, &error);
   while (status >= 0 && needed > 0) {
-    all.resize(needed);
+    if (!resized(all, needed)) {
+      return Error(Status::kOutOfMemory,
+                   "no memory for a result of " + std::to_string(needed) + " elements");
+    }
     status = function(args..., all.data(), all.size(), &needed, &error);
     if (status >= 0) {
       all.resize(needed);

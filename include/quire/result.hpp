@@ -3,7 +3,8 @@
 // What calls return: a value, or the error that says why there is none.
 //
 // Nothing here throws but Result::value(), whose caller asks for it, and what the standard library
-// throws where the host has no memory left (std::bad_alloc). With -fno-exceptions value() ends the
+// throws where the host has no memory left (std::bad_alloc) for anything but a result of C, which
+// is an Error with kOutOfMemory. With -fno-exceptions value() ends the
 // program instead.
 #pragma once
 

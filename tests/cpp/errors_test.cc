@@ -48,6 +48,20 @@ TEST_F(Errors, OfArguments) {
   expect(Status::kNotFound, plain.logits(7));
 }
 
+// Of the form of quire.h's functions: a result of which there cannot be so many elements.
+quire_status endless(double*, std::size_t, std::size_t* needed, quire_error*) {
+  *needed = std::numeric_limits<std::size_t>::max();
+  return QUIRE_OK;
+}
+
+TEST_F(Errors, OfResultsThatAreTooLarge) {
+  quire::Session plain = session("full");
+  expect(Status::kNotFound, plain.logits(0, std::int64_t{1} << 50));
+  expect(Status::kNotFound, plain.scores(0, std::int64_t{1} << 50));
+  expect(Status::kNotFound, plain.hidden_states(0, std::int64_t{1} << 50));
+  expect(Status::kOutOfMemory, quire::detail::copied<std::vector<double>>(endless));
+}
+
 TEST_F(Errors, OfFiles) {
   const quire::test::TemporaryFolder folder;
   expect(Status::kNotFound, quire::Model::load(runtime, "/no/such/folder"));
