@@ -52,9 +52,11 @@ func withSnapshotOptions(ctx context.Context, options *SnapshotOptions, f func(c
 // Save writes the session to a file, which appears whole or not at all; to the file that it was loaded from or last saved to
 // only what is new is written. options may be nil.
 func (s *Session) Save(ctx context.Context, path string, options *SnapshotOptions) error {
-	return withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
-		return s.ref.do(func(p *C.quire_session, e *cError) cStatus {
-			return C.quire_session_save(p, chars(path), length(path), c, e)
+	return s.from.during(func() error {
+		return withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
+			return s.ref.do(func(p *C.quire_session, e *cError) cStatus {
+				return C.quire_session_save(p, chars(path), length(path), c, e)
+			})
 		})
 	})
 }
@@ -65,8 +67,12 @@ func (s *Session) SaveTo(ctx context.Context, w io.Writer, options *SnapshotOpti
 	target := &target{w: w}
 	data := userData(target)
 	defer freeUserData(data)
-	err := withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
-		return s.ref.do(func(p *C.quire_session, e *cError) cStatus { return C.quire_session_save_to(p, writer(data), c, e) })
+	err := s.from.during(func() error {
+		return withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
+			return s.ref.do(func(p *C.quire_session, e *cError) cStatus {
+				return C.quire_session_save_to(p, writer(data), c, e)
+			})
+		})
 	})
 	return caused(err, ErrIO, target.err)
 }

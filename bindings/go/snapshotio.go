@@ -16,18 +16,27 @@ type target struct {
 	err error
 }
 
-// source is what a snapshot is read from.
+// source is what a snapshot is read from: one for the session that was loaded and its forks. nil: no io.ReaderAt.
 type source struct {
 	r    io.ReaderAt
 	last atomic.Pointer[error]
 }
 
-// failure is the last error of the reader.
+// failure is the reader's last error since this was asked before.
 func (s *source) failure() error {
-	if err := s.last.Load(); err != nil {
+	if s == nil {
+		return nil
+	}
+	if err := s.last.Swap(nil); err != nil {
 		return *err
 	}
 	return nil
+}
+
+// during makes a call that may read; an error of the reader is what its error wraps.
+func (s *source) during(f func() error) error {
+	_ = s.failure() // that of an earlier call
+	return caused(f(), ErrIO, s.failure())
 }
 
 // writer is the struct for C; data is the user data of a target.

@@ -73,9 +73,11 @@ func (s *Store) Put(ctx context.Context, session *Session, title string, options
 	}
 	defer session.ref.leave()
 	return withMatch(func(match *C.quire_store_match) error {
-		return withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
-			return s.ref.do(func(store *C.quire_store, e *cError) cStatus {
-				return C.quire_store_put(store, p, chars(title), length(title), c, match, e)
+		return session.from.during(func() error {
+			return withSnapshotOptions(ctx, options, func(c *C.quire_snapshot_options) error {
+				return s.ref.do(func(store *C.quire_store, e *cError) cStatus {
+					return C.quire_store_put(store, p, chars(title), length(title), c, match, e)
+				})
 			})
 		})
 	})

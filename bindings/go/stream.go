@@ -43,6 +43,7 @@ func (s *Session) Stream(ctx context.Context, options *StreamOptions) (*Stream, 
 	defer pins.free()
 	c := options.inC(&pins)
 	var pointer *C.quire_stream
+	_ = s.from.failure() // that of an earlier call
 	err := s.ref.do(func(p *C.quire_session, e *cError) cStatus { return C.quire_stream_open(p, c, &pointer, e) })
 	if err != nil {
 		return nil, err
@@ -97,11 +98,7 @@ func (s *Stream) wait(milliseconds C.int32_t, event *Event) error {
 	case status > 0:
 		return Status(status)
 	}
-	err = newError(&s.step.error)
-	if s.from != nil {
-		err = caused(err, ErrIO, s.from.failure())
-	}
-	return err
+	return caused(newError(&s.step.error), ErrIO, s.from.failure())
 }
 
 // Next waits for the next event; io.EOF after the end event. A failure while computing is returned once. An end event that

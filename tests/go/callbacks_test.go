@@ -229,6 +229,36 @@ func TestFailuresOfWritersAndReaders(t *testing.T) {
 	fails(t, quire.VerifySnapshotFrom(t.Context(), bytes.NewReader(nil), 5000, nil), quire.ErrIO)
 }
 
+// TestFailuresOfTheReaderOfASession come out of the calls that read, and out of no later one.
+func TestFailuresOfTheReaderOfASession(t *testing.T) {
+	s := session(t, quire.SessionOptions{Strategy: "dca(kv_chunk=16)"})
+	must(s.FeedTokens(someIDs(100)))
+	must(s.Prefill(t.Context(), 0))
+	whole := &shelf{good: 1 << 30}
+	must(s.SaveTo(t.Context(), whole, nil))
+	store := try(quire.OpenStore(filepath.Join(t.TempDir(), "store"), nil))
+	defer store.Close()
+	loaded := try(sharedModel().LoadSessionFrom(whole, int64(whole.Len()),
+		&quire.SessionOptions{Flags: quire.SessionNoPrefixReuse}))
+	defer loaded.Close()
+	for what, call := range map[string]func(path string) error{
+		"Save":   func(path string) error { return loaded.Save(t.Context(), path, nil) },
+		"SaveTo": func(string) error { return loaded.SaveTo(t.Context(), io.Discard, nil) },
+		"Put":    func(string) error { _, err := store.Put(t.Context(), loaded, "", nil); return err },
+		"Answer": func(string) error {
+			_, err := loaded.Answer(t.Context(), &quire.StreamOptions{MaxTokens: 1})
+			return err
+		},
+	} {
+		whole.good, whole.err = 0, errors.New("burnt by "+what)
+		cause(t, call(filepath.Join(t.TempDir(), "saved.quire")), whole, whole.err)
+		whole.good = 1 << 30
+		err := loaded.Save(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("x", 300)), nil)
+		fails(t, err, quire.ErrIO)
+		check(t, "that an error is of an earlier call", errors.Is(err, whole.err), false)
+	}
+}
+
 type shortWriter struct{}
 
 func (shortWriter) Write(data []byte) (int, error) { return len(data) / 2, io.ErrShortWrite }
