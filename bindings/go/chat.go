@@ -32,15 +32,26 @@ func (t *Tokenizer) ChatTemplate() (string, error) {
 	})
 }
 
+// renderedLength is enough for the messages in most templates.
+func renderedLength(messages []Message) int {
+	n := 256
+	for _, m := range messages {
+		n += len(m.Role) + len(m.Text) + 64
+	}
+	return n
+}
+
 // RenderChat is a conversation as one text, for looking at. options may be nil.
 func (t *Tokenizer) RenderChat(messages []Message, options *ChatOptions) (string, error) {
 	var pins pins
 	defer pins.free()
 	data, n := pins.messages(messages)
 	c := options.inC(&pins)
-	return text(t.ref, func(p *C.quire_tokenizer, buf *C.char, cap cSize, needed *cSize, e *cError) cStatus {
-		return C.quire_tokenizer_render_chat(p, data, n, c, buf, cap, needed, e)
-	})
+	bytes, err := guessed[byte](t.ref, renderedLength(messages),
+		func(p *C.quire_tokenizer, buf *C.char, cap cSize, needed *cSize, e *cError) cStatus {
+			return C.quire_tokenizer_render_chat(p, data, n, c, buf, cap, needed, e)
+		})
+	return string(bytes), err
 }
 
 // EncodeChat is a conversation as ids. options may be nil.
@@ -49,9 +60,10 @@ func (t *Tokenizer) EncodeChat(messages []Message, options *ChatOptions) ([]int3
 	defer pins.free()
 	data, n := pins.messages(messages)
 	c := options.inC(&pins)
-	return results[int32](t.ref, func(p *C.quire_tokenizer, buf *C.int32_t, cap cSize, needed *cSize, e *cError) cStatus {
-		return C.quire_tokenizer_encode_chat(p, data, n, c, buf, cap, needed, e)
-	})
+	return guessed[int32](t.ref, renderedLength(messages)/2,
+		func(p *C.quire_tokenizer, buf *C.int32_t, cap cSize, needed *cSize, e *cError) cStatus {
+			return C.quire_tokenizer_encode_chat(p, data, n, c, buf, cap, needed, e)
+		})
 }
 
 // FeedMessages queues messages: the first ones of an empty session, or more behind messages or behind the answer to them.

@@ -101,7 +101,13 @@ func room[G any](n cSize) (slice []G, err error) {
 
 // results is what comes back by `buf, cap, *needed`. G and T have the same layout.
 func results[G, P, T any](r *reference[P], ask func(p P, buf *T, cap cSize, needed *cSize, e *cError) cStatus) ([]G, error) {
-	var needed cSize
+	return guessed[G](r, 0, ask)
+}
+
+// guessed is results for which one call is enough where there are no more than `guess`.
+func guessed[G, P, T any](r *reference[P], guess int,
+	ask func(p P, buf *T, cap cSize, needed *cSize, e *cError) cStatus) ([]G, error) {
+	needed := cSize(guess)
 	for {
 		capacity := needed
 		found, err := room[G](capacity)

@@ -20,9 +20,10 @@ func (t *Tokenizer) Close() error { t.ref.drop(); return nil }
 
 // Encode is the text as ids.
 func (t *Tokenizer) Encode(text string, flags TextFlags) ([]int32, error) {
-	return results[int32](t.ref, func(p *C.quire_tokenizer, buf *C.int32_t, cap cSize, needed *cSize, e *cError) cStatus {
-		return C.quire_tokenizer_encode(p, chars(text), length(text), C.uint32_t(flags), buf, cap, needed, e)
-	})
+	return guessed[int32](t.ref, len(text)/2+8,
+		func(p *C.quire_tokenizer, buf *C.int32_t, cap cSize, needed *cSize, e *cError) cStatus {
+			return C.quire_tokenizer_encode(p, chars(text), length(text), C.uint32_t(flags), buf, cap, needed, e)
+		})
 }
 
 // Decode is the text of ids; bytes that are not UTF-8 become U+FFFD.
