@@ -51,6 +51,27 @@ namespace Quire.Tests
         }
 
         [Test]
+        private void ResultsOfAGuessedLengthTakeOneCall()
+        {
+            foreach (int guess in new[] { 0, 4, 5, 9 })
+            {
+                int calls = 0;
+                byte[] found = Calls.Array<byte>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
+                {
+                    calls++;
+                    error = default(NativeError);
+                    needed = (UIntPtr)5u;
+                    if (capacity == UIntPtr.Zero) return (int)Status.Ok;
+                    if (capacity.ToUInt64() < 5) return (int)Status.BufferTooSmall;
+                    for (int index = 0; index < 5; index++) Marshal.WriteByte(buffer, index, (byte)index);
+                    return (int)Status.Ok;
+                }, guess);
+                Check.Sequence(new byte[] { 0, 1, 2, 3, 4 }, found);
+                Check.Equal(guess < 5 ? 2 : 1, calls);
+            }
+        }
+
+        [Test]
         private void StructSizesAreTheLibrarys()
         {
             MethodInfo[] inits = Functions().Where(method => method.Name.EndsWith("_init", StringComparison.Ordinal)).ToArray();

@@ -1,7 +1,6 @@
 using System;
 using System.Collections.Generic;
 using System.Linq;
-using System.Runtime.InteropServices;
 using System.Threading;
 
 namespace Quire
@@ -19,27 +18,33 @@ namespace Quire
             return (Status)status;
         }
 
-        /// <summary>Asks for the length, then for the elements; again if there are more of them by then.</summary>
-        internal static T[] Array<T>(BufferCall call) where T : struct
+        /// <summary>
+        /// Asks for the length, then for the elements; again if there are more of them by then. Where there are no more
+        /// than `guess` elements, one call is enough.
+        /// </summary>
+        internal static T[] Array<T>(BufferCall call, int guess = 0) where T : struct
         {
+            var count = (ulong)guess;
             while (true)
             {
-                Check(call(IntPtr.Zero, UIntPtr.Zero, out UIntPtr needed, out NativeError error), ref error);
-                T[] array = Room<T>(needed.ToUInt64());
-                if (array.Length == 0) return array;
-                GCHandle pin = GCHandle.Alloc(array, GCHandleType.Pinned);
-                try
-                {
-                    int status = call(pin.AddrOfPinnedObject(), needed, out needed, out error);
-                    if (status == (int)Status.BufferTooSmall) continue;
-                    Check(status, ref error);
-                }
-                finally
-                {
-                    pin.Free();
-                }
-                if ((int)needed.ToUInt64() < array.Length) System.Array.Resize(ref array, (int)needed.ToUInt64());
+                T[] array = Room<T>(count);
+                int status = Fill(call, array, out count, out NativeError error);
+                if (status == (int)Status.BufferTooSmall) continue;
+                Check(status, ref error);
+                if (count > (ulong)array.Length) continue;
+                if (count < (ulong)array.Length) System.Array.Resize(ref array, (int)count);
                 return array;
+            }
+        }
+
+        /// <summary>One call. `count`: how many elements there are.</summary>
+        private static int Fill<T>(BufferCall call, T[] array, out ulong count, out NativeError error) where T : struct
+        {
+            using (var pins = new Pins())
+            {
+                int status = call(pins.Array(array), Length(array), out UIntPtr needed, out error);
+                count = needed.ToUInt64();
+                return status;
             }
         }
 
@@ -56,9 +61,9 @@ namespace Quire
             }
         }
 
-        internal static string Text(BufferCall call)
+        internal static string Text(BufferCall call, int guess = 0)
         {
-            return System.Text.Encoding.UTF8.GetString(Array<byte>(call));
+            return System.Text.Encoding.UTF8.GetString(Array<byte>(call, guess));
         }
 
         internal static UIntPtr Length(System.Array array)

@@ -60,6 +60,15 @@ namespace Quire
                 Native.quire_chat_get_list((byte*)buffer, capacity, out needed, out error));
         }
 
+        /// <summary>Enough for the messages in most templates.</summary>
+        internal static int RenderedLength(NativeMessage[] messages)
+        {
+            ulong length = 256;
+            foreach (NativeMessage message in messages)
+                length += message.role_len.ToUInt64() + message.text_len.ToUInt64() + 64;
+            return (int)Math.Min(length, int.MaxValue / 2);
+        }
+
         internal static NativeMessage[] ToNative(IEnumerable<Message> messages, Pins pins)
         {
             if (messages == null) throw new ArgumentNullException(nameof(messages));

@@ -47,7 +47,7 @@ namespace Quire
                 byte* data = pinned;
                 return Calls.Array<int>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
                     Native.quire_tokenizer_encode(Handle, data, length, (uint)flags, (int*)buffer, capacity, out needed,
-                        out error));
+                        out error), text.Length / 2 + 8);
             }
         }
 
@@ -89,7 +89,7 @@ namespace Quire
                 NativeChatOptions* nativePointer = &native;
                 return Calls.Text((IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
                     Native.quire_tokenizer_render_chat(Handle, data, Calls.Length(array), nativePointer, (byte*)buffer,
-                        capacity, out needed, out error));
+                        capacity, out needed, out error), Chat.RenderedLength(array));
             }
         }
 
@@ -104,7 +104,7 @@ namespace Quire
                 NativeChatOptions* nativePointer = &native;
                 return Calls.Array<int>((IntPtr buffer, UIntPtr capacity, out UIntPtr needed, out NativeError error) =>
                     Native.quire_tokenizer_encode_chat(Handle, data, Calls.Length(array), nativePointer, (int*)buffer,
-                        capacity, out needed, out error));
+                        capacity, out needed, out error), Chat.RenderedLength(array) / 2);
             }
         }
     }
