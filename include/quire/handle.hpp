@@ -131,27 +131,30 @@ bool resized(Container& all, std::size_t n) {
 }
 
 // ..., buf, cap, &needed, quire_error*: text or an array, which may grow between the question for
-// its length and that for itself.
+// its length and that for itself. Where there are no more than `guess` elements, one call is
+// enough.
 template <typename Container, typename Function, typename... Args>
-Result<Container> copied(Function* function, const Args&... args) {
+Result<Container> guessed(std::size_t guess, Function* function, const Args&... args) {
   quire_error error;
   Container all;
-  std::size_t needed = 0;
-  quire_status status = function(args..., nullptr, 0, &needed, &error);
-  while (status >= 0 && needed > 0) {
+  std::size_t needed = guess;
+  while (true) {
     if (!resized(all, needed)) {
       return Error(Status::kOutOfMemory,
                    "no memory for a result of " + std::to_string(needed) + " elements");
     }
-    status = function(args..., all.data(), all.size(), &needed, &error);
-    if (status >= 0) {
+    auto* buffer = all.empty() ? nullptr : all.data();
+    const quire_status status = function(args..., buffer, all.size(), &needed, &error);
+    if (status < 0 && status != QUIRE_ERROR_BUFFER_TOO_SMALL) return Error(error);
+    if (status >= 0 && needed <= all.size()) {
       all.resize(needed);
       return all;
     }
-    if (status == QUIRE_ERROR_BUFFER_TOO_SMALL) status = QUIRE_OK;
   }
-  if (status < 0) return Error(error);
-  return all;
+}
+template <typename Container, typename Function, typename... Args>
+Result<Container> copied(Function* function, const Args&... args) {
+  return guessed<Container>(0, function, args...);
 }
 
 // Runs a callback's body. What it throws does not reach C: caught(exception) gets it.

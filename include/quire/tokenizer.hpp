@@ -43,6 +43,13 @@ inline std::vector<quire_message> convert(Span<const Message> messages) {
   return all;
 }
 
+// Enough for the messages in most templates.
+inline std::size_t rendered_length(const std::vector<quire_message>& messages) {
+  std::size_t length = 256;
+  for (const quire_message& m : messages) length += m.role_len + m.text_len + 64;
+  return length;
+}
+
 // What it points to is the options'.
 inline quire_chat_options convert(const ChatOptions& options) {
   auto c = initialised(quire_chat_options_init);
@@ -79,8 +86,8 @@ class Tokenizer : public Handle<quire_tokenizer, quire_tokenizer_retain, quire_t
   Result<std::vector<std::int32_t>> encode(std::string_view text, const TextOptions& options = {},
                                            bool continued = false) const {
     const std::uint32_t flags = detail::flags(options) | (continued ? QUIRE_TEXT_CONTINUE : 0u);
-    return detail::copied<std::vector<std::int32_t>>(quire_tokenizer_encode, get(), text.data(),
-                                                     text.size(), flags);
+    return detail::guessed<std::vector<std::int32_t>>(text.size() / 2 + 8, quire_tokenizer_encode,
+                                                      get(), text.data(), text.size(), flags);
   }
   // special: control tokens are printed as their piece instead of nothing.
   Result<std::string> decode(Span<const std::int32_t> ids, bool special = false) const {
@@ -109,15 +116,16 @@ class Tokenizer : public Handle<quire_tokenizer, quire_tokenizer_retain, quire_t
                                   const ChatOptions& options = {}) const {
     const auto all = detail::convert(messages);
     const auto c = detail::convert(options);
-    return detail::copied<std::string>(quire_tokenizer_render_chat, get(), all.data(), all.size(),
-                                       &c);
+    return detail::guessed<std::string>(detail::rendered_length(all), quire_tokenizer_render_chat,
+                                        get(), all.data(), all.size(), &c);
   }
   Result<std::vector<std::int32_t>> encode_chat(Span<const Message> messages,
                                                 const ChatOptions& options = {}) const {
     const auto all = detail::convert(messages);
     const auto c = detail::convert(options);
-    return detail::copied<std::vector<std::int32_t>>(quire_tokenizer_encode_chat, get(), all.data(),
-                                                     all.size(), &c);
+    return detail::guessed<std::vector<std::int32_t>>(detail::rendered_length(all) / 2,
+                                                      quire_tokenizer_encode_chat, get(),
+                                                      all.data(), all.size(), &c);
   }
 };
 

@@ -1,4 +1,5 @@
 // Every status that a call can return, as an Error and as an exception.
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <limits>
@@ -52,6 +53,25 @@ TEST_F(Errors, OfArguments) {
 quire_status endless(double*, std::size_t, std::size_t* needed, quire_error*) {
   *needed = std::numeric_limits<std::size_t>::max();
   return QUIRE_OK;
+}
+
+int n_calls = 0;
+
+// Of that form, too: five elements.
+quire_status five(std::int32_t* buf, std::size_t cap, std::size_t* needed, quire_error*) {
+  ++n_calls;
+  *needed = 5;
+  if (cap < 5) return buf ? QUIRE_ERROR_BUFFER_TOO_SMALL : QUIRE_OK;
+  std::fill_n(buf, 5, 7);
+  return QUIRE_OK;
+}
+
+TEST(Results, OfAGuessedLengthTakeOneCall) {
+  for (const std::size_t guess : {0u, 4u, 5u, 9u}) {
+    n_calls = 0;
+    EXPECT_EQ(quire::detail::guessed<std::vector<std::int32_t>>(guess, five).value(), std::vector<std::int32_t>(5, 7));
+    EXPECT_EQ(n_calls, guess < 5 ? 2 : 1);
+  }
 }
 
 TEST_F(Errors, OfResultsThatAreTooLarge) {
