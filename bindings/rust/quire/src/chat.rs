@@ -68,6 +68,11 @@ fn raw_messages(messages: &[Message<'_>]) -> Vec<sys::quire_message> {
     messages.iter().map(raw).collect()
 }
 
+/// Enough for the messages in most templates.
+fn rendered_length(messages: &[sys::quire_message]) -> usize {
+    messages.iter().map(|message| message.role_len + message.text_len + 64).sum::<usize>() + 256
+}
+
 /// The known templates, as JSON: `{"templates": [{"name", "description"}, ...]}`.
 ///
 /// See [`sys::quire_chat_get_list`].
@@ -99,7 +104,7 @@ impl Tokenizer {
     pub fn render_chat(&self, messages: &[Message<'_>], options: &ChatOptions) -> Result<String> {
         let (messages, options) = (raw_messages(messages), options.raw());
         let (data, len) = call::slice(&messages);
-        call::read_text(0, |buffer, capacity, needed, error| unsafe {
+        call::read_text(rendered_length(&messages), |buffer, capacity, needed, error| unsafe {
             sys::quire_tokenizer_render_chat(self.0.raw(), data, len, &options, buffer, capacity, needed, error)
         })
     }
@@ -110,7 +115,7 @@ impl Tokenizer {
     pub fn encode_chat(&self, messages: &[Message<'_>], options: &ChatOptions) -> Result<Vec<i32>> {
         let (messages, options) = (raw_messages(messages), options.raw());
         let (data, len) = call::slice(&messages);
-        call::read(0, |ids, capacity, needed, error| unsafe {
+        call::read(rendered_length(&messages) / 2, |ids, capacity, needed, error| unsafe {
             sys::quire_tokenizer_encode_chat(self.0.raw(), data, len, &options, ids, capacity, needed, error)
         })
     }
