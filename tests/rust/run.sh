@@ -100,8 +100,13 @@ case $part in
   package)
     packages
     unset RUSTFLAGS
-    CARGO_TARGET_DIR="$scratch/target" cargo build --quiet --manifest-path program/Cargo.toml
-    answer target/debug/program ;;
+    export CARGO_TARGET_DIR="$scratch/target"
+    cargo build --quiet --manifest-path program/Cargo.toml
+    answer target/debug/program
+    for folder in lib/abi "$scratch/none"; do # a relative path, and a folder that is not there
+      ! QUIRE_LIB_DIR=$folder cargo build --quiet --manifest-path program/Cargo.toml 2>build.log
+      grep -q "QUIRE_LIB_DIR is \"$folder\"" build.log
+    done ;;
   source)
     packages
     unset QUIRE_LIB_DIR LD_LIBRARY_PATH RUSTFLAGS

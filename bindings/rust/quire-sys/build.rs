@@ -14,10 +14,19 @@ fn main() {
     if env::var_os("DOCS_RS").is_some() {
         return; // documentation needs no library
     }
-    let folder = env::var_os("QUIRE_LIB_DIR").map(PathBuf::from).or_else(installed).unwrap_or_else(build);
+    let folder = named().or_else(installed).unwrap_or_else(build);
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=dylib=quire");
     println!("cargo:lib_dir={}", folder.display());
+}
+
+/// The folder in `QUIRE_LIB_DIR`. The linker works in another folder than this script, which is in that of the package: what a
+/// relative path was meant to be relative to cannot be known.
+fn named() -> Option<PathBuf> {
+    let folder = PathBuf::from(env::var_os("QUIRE_LIB_DIR")?);
+    let usable = folder.is_absolute() && folder.is_dir();
+    assert!(usable, "QUIRE_LIB_DIR is {folder:?}, which is not the absolute path of a folder");
+    Some(folder)
 }
 
 /// The folder of the library that pkg-config knows, if its minor version is that of this crate: others have another ABI.
