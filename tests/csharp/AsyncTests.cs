@@ -1,6 +1,8 @@
 using System;
 using System.Collections.Generic;
 using System.Linq;
+using System.Reflection;
+using System.Runtime.InteropServices;
 using System.Threading;
 using System.Threading.Tasks;
 
@@ -97,6 +99,55 @@ namespace Quire.Tests
                 }
             }
         }
+
+        /// <summary>There is no descriptor for the first wait: that fails, keeps nothing, and later ones work.</summary>
+        [Test]
+        private void AWaitThatCannotBegin()
+        {
+            FieldInfo wake = typeof(WaitLoop).GetField("wake", BindingFlags.Static | BindingFlags.NonPublic);
+            var allocator = new CountingAllocator();
+            var runtime = new Runtime(new RuntimeOptions { ThreadCount = 1, Allocator = allocator });
+            Model model = runtime.LoadModel(Shared.TinyModel);
+            Session session = model.CreateSession(new SessionOptions { Strategy = "dca", PrefillBlock = 16 });
+            session.FeedTokens(Shared.Ids(20000));
+            EventStream stream = session.Open();
+            stream.WaitDescriptor();
+            wake.SetValue(null, -1);
+            GetLimit(OpenFiles, out Limits limits);
+            var none = new Limits { most = limits.most };
+            SetLimit(OpenFiles, ref none);
+            try
+            {
+                Check.Throws<InvalidOperationException>(() =>
+                {
+                    while (stream.NextAsync().GetAwaiter().GetResult() != null)
+                    {
+                    }
+                });
+            }
+            finally
+            {
+                SetLimit(OpenFiles, ref limits);
+            }
+            Check.True(ReadAll(stream).Wait(TimeSpan.FromMinutes(1)), "the stream is read to its end");
+            foreach (QuireObject item in new QuireObject[] { stream, session, model, runtime }) item.SafeHandle.Dispose();
+            Check.True(allocator.FallsTo(0), allocator.Bytes + " bytes are left");
+        }
+
+        private const int OpenFiles = 7; // RLIMIT_NOFILE
+
+        [StructLayout(LayoutKind.Sequential)]
+        private struct Limits
+        {
+            internal UIntPtr now;
+            internal UIntPtr most;
+        }
+
+        [DllImport("libc.so.6", EntryPoint = "getrlimit")]
+        private static extern int GetLimit(int resource, out Limits limits);
+
+        [DllImport("libc.so.6", EntryPoint = "setrlimit")]
+        private static extern int SetLimit(int resource, ref Limits limits);
 
         [Test]
         private void CancellingWhileItReads()

@@ -17,16 +17,20 @@ namespace Quire
         private static readonly object gate = new object();
         private static readonly List<Waiting> added = new List<Waiting>();
 
-        /// <summary>An eventfd that ends the poll in progress when streams are added; -1 before the first.</summary>
+        /// <summary>
+        /// An eventfd that ends the poll in progress when streams are added; -1 as long as the thread does not run.
+        /// </summary>
         private static int wake = -1;
 
         /// <summary>Until an event, a failure or the end of the stream waits to be taken.</summary>
         internal static Task Ready(EventStream stream)
         {
-            var waiting = new Waiting(stream.Handle, stream.WaitDescriptor());
+            int descriptor = stream.WaitDescriptor();
+            Waiting waiting;
             lock (gate)
             {
                 if (wake < 0) Start();
+                waiting = new Waiting(stream.Handle, descriptor);
                 added.Add(waiting);
             }
             ulong one = 1;
@@ -36,12 +40,21 @@ namespace Quire
 
         private static void Start()
         {
-            wake = eventfd(0, CloseOnExec);
-            if (wake < 0) throw new InvalidOperationException("no eventfd: error " + Marshal.GetLastWin32Error());
-            new Thread(Run) { IsBackground = true, Name = "quire-wait" }.Start();
+            int descriptor = eventfd(0, CloseOnExec);
+            if (descriptor < 0) throw new InvalidOperationException("no eventfd: error " + Marshal.GetLastWin32Error());
+            try
+            {
+                new Thread(() => Run(descriptor)) { IsBackground = true, Name = "quire-wait" }.Start();
+            }
+            catch
+            {
+                close(descriptor);
+                throw;
+            }
+            wake = descriptor;
         }
 
-        private static void Run()
+        private static void Run(int woken)
         {
             var waiting = new List<Waiting>();
             var polled = new PollDescriptor[8];
@@ -53,13 +66,13 @@ namespace Quire
                     added.Clear();
                 }
                 if (polled.Length <= waiting.Count) polled = new PollDescriptor[2 * waiting.Count];
-                polled[0] = new PollDescriptor { descriptor = wake, events = PollIn };
+                polled[0] = new PollDescriptor { descriptor = woken, events = PollIn };
                 for (int index = 0; index < waiting.Count; index++)
                     polled[index + 1] = new PollDescriptor { descriptor = waiting[index].Descriptor, events = PollIn };
                 fixed (PollDescriptor* first = polled)
                     if (poll(first, (UIntPtr)(uint)(waiting.Count + 1), -1) < 0) continue; // by a signal
                 ulong count;
-                if (polled[0].returned != 0) read(wake, &count, (UIntPtr)sizeof(ulong));
+                if (polled[0].returned != 0) read(woken, &count, (UIntPtr)sizeof(ulong));
                 for (int index = waiting.Count - 1; index >= 0; index--)
                 {
                     if (polled[index + 1].returned == 0) continue;
@@ -108,6 +121,9 @@ namespace Quire
 
         [DllImport("libc.so.6", SetLastError = true)]
         private static extern int eventfd(uint initial, int flags);
+
+        [DllImport("libc.so.6")]
+        private static extern int close(int descriptor);
 
         [DllImport("libc.so.6")]
         private static extern int poll(PollDescriptor* descriptors, UIntPtr count, int milliseconds);
