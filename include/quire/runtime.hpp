@@ -26,7 +26,9 @@ class Cancel : public Handle<quire_cancel, quire_cancel_retain, quire_cancel_rel
 };
 
 // Called with what is done and all there is, in bytes, on the thread of the call. If it throws, the
-// call is cancelled, its error has the exception as its cause, and value() throws that.
+// call is cancelled, its error has the exception as its cause, and value() throws that. The Cancel
+// of the call's options, if there is one, is triggered for that, and stops later calls that are
+// given it. A call whose last report throws has done its work: a file that it writes may be there.
 using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 namespace detail {
