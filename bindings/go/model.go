@@ -29,7 +29,8 @@ func (m *Model) Info() (ModelInfo, error) {
 }
 
 // Metadata is what the model says of itself, by key: "architecture", "rope_type", "rope_scaling", "tokenizer",
-// "bos_token_id", "eos_token_ids", "device", "device_reason", "identity" and "config.json".
+// "bos_token_id", "eos_token_ids", "sliding_window_layers", "sliding_window_tokens", "device", "device_reason", "identity" and
+// "config.json".
 func (m *Model) Metadata(key string) (string, error) {
 	return text(m.ref, func(p *C.quire_model, buf *C.char, cap cSize, needed *cSize, e *cError) cStatus {
 		return C.quire_model_get_metadata(p, chars(key), length(key), buf, cap, needed, e)

@@ -24,7 +24,8 @@ namespace Quire
 
         /// <summary>
         /// Metadata by key: "architecture", "rope_type", "rope_scaling", "tokenizer", "bos_token_id", "eos_token_ids",
-        /// "device", "device_reason", "identity", "config.json". Throws NotFound for others.
+        /// "sliding_window_layers", "sliding_window_tokens", "device", "device_reason", "identity", "config.json". Throws
+        /// NotFound for others.
         /// </summary>
         public string Metadata(string key)
         {

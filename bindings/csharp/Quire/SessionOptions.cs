@@ -45,7 +45,7 @@ namespace Quire
         /// <summary>The length that the session will reach, for strategies that depend on it; 0: unknown.</summary>
         public long ExpectedTokens { get; set; }
 
-        /// <summary>Tokens per forward pass while fed text is processed; 0: 256.</summary>
+        /// <summary>Tokens per forward pass while fed text is processed; 0: 256, or 1024 on a GPU.</summary>
         public int PrefillBlock { get; set; }
 
         /// <summary>Most bytes of the KV cache on the device; 0: what it has. A model on a CPU keeps any.</summary>

@@ -49,7 +49,7 @@ namespace Quire
         /// <summary>So many of the most probable tokens come with each token; at most 64.</summary>
         public int TopLogprobCount { get; set; }
 
-        /// <summary>Generate at most so many tokens ahead of their delivery; 0: 8.</summary>
+        /// <summary>Generate at most so many tokens ahead of their delivery; 0: 8, or 1 with Constrain.</summary>
         public int MaxUndelivered { get; set; }
 
         /// <summary>Whether log p of each processed token is kept, for Session.Scores.</summary>
@@ -74,8 +74,9 @@ namespace Quire
         public bool Constrain { get; set; }
 
         /// <summary>
-        /// Prompt lookup: at most so many tokens are drafted at a step; 0: none. The tokens stay the same. Experimental:
-        /// it may change in any version.
+        /// Prompt lookup: at most so many tokens are drafted at a step; 0: none. The tokens stay the same as far as the
+        /// device's numbers do not depend on how many tokens it processes at once (the CPU's do not). Experimental: it may
+        /// change in any version.
         /// </summary>
         public int DraftTokens { get; set; }
 

@@ -30,7 +30,7 @@ pub struct SessionOptions {
     pub overflow: Option<Overflow>,
     /// Length that the session will reach, for auto, beacon, dynamic_ntk, longrope; 0: unknown.
     pub expected_tokens: i64,
-    /// Tokens of a forward pass while fed text is processed; 0: 256; at most 65536.
+    /// Tokens of a forward pass while fed text is processed; 0: 256, or 1024 on a GPU; at most 65536.
     pub prefill_block: i32,
     /// Most bytes of the KV cache on the device; 0: what it has, but for some working memory.
     pub kv_device_budget_bytes: i64,

@@ -42,7 +42,7 @@ pub struct StreamOptions {
     pub deadline: Option<Duration>,
     /// So many of the most probable tokens come with each token; at most 64.
     pub n_top_logprobs: i32,
-    /// Generate at most so many tokens ahead of their delivery; 0: 8; at most 4096.
+    /// Generate at most so many tokens ahead of their delivery; 0: 8, or 1 with `constrain`; at most 4096.
     pub max_undelivered: i32,
     /// With `cite`: tokens before this one may be cited; 0: all but the last 64 before the answer.
     pub cite_end: i64,
