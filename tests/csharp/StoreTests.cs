@@ -53,8 +53,30 @@ namespace Quire.Tests
                     Check.Sequence(Ids(session, Tokens(12)), Ids(loaded, Tokens(12)));
                 }
                 Check.Fails(Status.InvalidArgument, () => store.Remove("../store.lock"));
-                Check.Throws<OperationCanceledException>(() => store.Put(session, null, null, new CancellationToken(true)));
+                Check.Throws<OperationCanceledException>(() => store.Put(session, null, false, null, new CancellationToken(true)));
             }
+        }
+
+        [Test]
+        private void AllOfASessionIsPut()
+        {
+            long[] bytes = new[] { false, true }.Select(whole =>
+            {
+                using (var store = new Store(Path.Combine(Folder, whole.ToString())))
+                {
+                    Session session = NewSession(options);
+                    foreach (int[] ids in new[] { Shared.Ids(300), Shared.Ids(100) })
+                    {
+                        session.FeedTokens(ids);
+                        session.Prefill();
+                        store.Put(session, null, whole);
+                    }
+                    var entry = (Dictionary<string, object>)Entries(store).Single();
+                    Check.Equal(400L, (long)entry["n_tokens"]);
+                    return (long)entry["bytes"];
+                }
+            }).ToArray();
+            Check.True(bytes[1] < bytes[0], bytes[1] + " bytes, and with what an addition leaves unused " + bytes[0]);
         }
 
         [Test]

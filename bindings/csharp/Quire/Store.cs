@@ -43,17 +43,18 @@ namespace Quire
 
         /// <summary>
         /// Puts what the session has read into the store. `title`: what people call the document; null or empty: an
-        /// entry that is there keeps its own. Progress as in Runtime.LoadModel.
+        /// entry that is there keeps its own. Where the session was loaded from an entry or put there, only what is new
+        /// is written, unless `whole`. Progress as in Runtime.LoadModel.
         /// </summary>
-        public StoreMatch Put(Session session, string title = null, IProgress<Progress> progress = null,
-            CancellationToken cancellationToken = default(CancellationToken))
+        public StoreMatch Put(Session session, string title = null, bool whole = false,
+            IProgress<Progress> progress = null, CancellationToken cancellationToken = default(CancellationToken))
         {
             if (session == null) throw new ArgumentNullException(nameof(session));
             byte[] name = Utf8.Bytes(title ?? "", nameof(title));
             using (var call = new LongCall(progress, cancellationToken))
             fixed (byte* text = name)
             {
-                NativeSnapshotOptions options = Snapshot.Options(call, false);
+                NativeSnapshotOptions options = Snapshot.Options(call, whole);
                 NativeStoreMatch match = NewMatch();
                 int status = Native.quire_store_put(Handle, session.Handle, text, Calls.Length(name), &options, &match,
                     out NativeError error);
