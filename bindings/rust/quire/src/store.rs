@@ -80,14 +80,24 @@ impl Store {
         Ok(Store(Handle::own(made)))
     }
 
-    /// Puts what the session has read there. An empty title: the entry keeps the one that it has.
+    /// Puts what the session has read there. An empty title: the entry keeps the one that it has. Where the session was
+    /// loaded from an entry or put there, only what is new is written.
     ///
     /// See [`sys::quire_store_put`].
     pub fn put(&self, session: &Session, title: &str, watch: Watch<'_>) -> Result<StoreMatch> {
+        self.put_as(session, title, false, watch)
+    }
+
+    /// The same, but all of the session is written, wherever its past is.
+    pub fn put_whole(&self, session: &Session, title: &str, watch: Watch<'_>) -> Result<StoreMatch> {
+        self.put_as(session, title, true, watch)
+    }
+
+    fn put_as(&self, session: &Session, title: &str, whole: bool, watch: Watch<'_>) -> Result<StoreMatch> {
         let (title, len) = call::text(title);
         let mut found = call::init(sys::quire_store_match_init);
         watch.during(|watch| {
-            let options = raw_options(&watch, false);
+            let options = raw_options(&watch, whole);
             call::call(|error| unsafe {
                 sys::quire_store_put(self.0.raw(), session.raw(), title, len, &options, &mut found, error)
             })

@@ -40,3 +40,21 @@ fn stores() {
     assert_eq!(first, second);
     assert_eq!(failure(store.remove("../store.lock")), Status::InvalidArgument);
 }
+
+#[test]
+fn all_of_a_session_is_put() {
+    let folder = Folder::new();
+    let n_bytes = |whole: bool| {
+        let store = Store::open(folder.join(&whole.to_string()), &StoreOptions::default()).unwrap();
+        let mut session = model().session(&SessionOptions::new("dca")).unwrap();
+        for n in [300, 100] {
+            session.feed_tokens(&ids(n)).unwrap();
+            session.generate(&StreamOptions::new(0)).unwrap();
+            let put = if whole { Store::put_whole } else { Store::put };
+            assert!(put(&store, &session, "", Watch::new()).unwrap().n_tokens >= 300);
+        }
+        Json::parse(&store.describe().unwrap()).at("bytes").integer()
+    };
+    let (whole, added) = (n_bytes(true), n_bytes(false));
+    assert!(whole < added, "{whole} bytes, and with what an addition leaves unused {added}");
+}
