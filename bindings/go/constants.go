@@ -77,6 +77,9 @@ const (
 
 	// *needed says how much to offer
 	ErrBufferTooSmall Status = -18
+
+	// a GPU or its driver failed; the message says how
+	ErrDevice Status = -19
 )
 
 // LogLevel is a number of quire.h, LogError and so on.

@@ -99,7 +99,8 @@ type ModelOptions struct {
 	// as the formats' own tools do, which makes products sums of whole numbers and several times
 	// faster; to bfloat16 for weights in bfloat16. TypeBF16: the latter alone.
 	// TypeF32: rows stay as they are, and a product is that with the values the weights stand
-	// for, in float32. Other devices never round further than to their own type
+	// for, in float32. Other devices round to their own type, or as finely with a scale for each
+	// 16 neighbours
 	ActivationType Type `json:"activation_type"`
 
 	// A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:

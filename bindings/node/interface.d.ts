@@ -110,7 +110,8 @@ export interface ModelOptions {
    * as the formats' own tools do, which makes products sums of whole numbers and several times
    * faster; to bfloat16 for weights in bfloat16. QUIRE_TYPE_BF16: the latter alone.
    * QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
-   * for, in float32. Other devices never round further than to their own type */
+   * for, in float32. Other devices round to their own type, or as finely with a scale for each
+   * 16 neighbours */
   activationType?: number;
   /** A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:
    * the first load writes a file of about weight_bytes for the model, later ones map it instead of

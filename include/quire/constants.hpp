@@ -70,6 +70,8 @@ enum class Status : std::int32_t {
   kEmpty = QUIRE_ERROR_EMPTY,
   // *needed says how much to offer
   kBufferTooSmall = QUIRE_ERROR_BUFFER_TOO_SMALL,
+  // a GPU or its driver failed; the message says how
+  kDevice = QUIRE_ERROR_DEVICE,
 };
 
 enum class LogLevel : std::int32_t {

@@ -126,6 +126,7 @@ typedef int32_t quire_status;
 #define QUIRE_ERROR_NUMERIC (-16)          /* the model produced NaN or infinite logits */
 #define QUIRE_ERROR_EMPTY (-17)            /* generation asked of a session that has read nothing */
 #define QUIRE_ERROR_BUFFER_TOO_SMALL (-18) /* *needed says how much to offer */
+#define QUIRE_ERROR_DEVICE (-19)           /* a GPU or its driver failed; the message says how */
 
 /* The constant's name without its prefix, such as "OK" or "OUT_OF_MEMORY"; "UNKNOWN" for a code
  * this version does not know. Static, NUL-terminated. [any-thread] since 0.1 */
@@ -386,7 +387,8 @@ typedef struct quire_model_options {
    * as the formats' own tools do, which makes products sums of whole numbers and several times
    * faster; to bfloat16 for weights in bfloat16. QUIRE_TYPE_BF16: the latter alone.
    * QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
-   * for, in float32. Other devices never round further than to their own type */
+   * for, in float32. Other devices round to their own type, or as finely with a scale for each
+   * 16 neighbours */
   int32_t activation_type;
   int32_t reserved; /* 0 */
   /* A directory (made if its parent is there) that keeps weights as the CPU multiplies with them:

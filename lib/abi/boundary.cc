@@ -25,6 +25,7 @@ static_assert(static_cast<int32_t>(Code::kInvalidToken) == QUIRE_ERROR_INVALID_T
 static_assert(static_cast<int32_t>(Code::kNumeric) == QUIRE_ERROR_NUMERIC);
 static_assert(static_cast<int32_t>(Code::kEmpty) == QUIRE_ERROR_EMPTY);
 static_assert(static_cast<int32_t>(Code::kBufferTooSmall) == QUIRE_ERROR_BUFFER_TOO_SMALL);
+static_assert(static_cast<int32_t>(Code::kDevice) == QUIRE_ERROR_DEVICE);
 
 int32_t report(const Status& status, quire_error* err) noexcept {
   const auto code = static_cast<int32_t>(status.code());

@@ -52,6 +52,8 @@ const char* quire_get_status_name(quire_status status) {
       return "EMPTY";
     case QUIRE_ERROR_BUFFER_TOO_SMALL:
       return "BUFFER_TOO_SMALL";
+    case QUIRE_ERROR_DEVICE:
+      return "DEVICE";
     default:
       return "UNKNOWN";
   }

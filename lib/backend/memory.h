@@ -52,7 +52,7 @@ class Fence {
   virtual ~Fence() = default;
   virtual bool done() const = 0;
   // Waits until it is done. The first failure of what was queued before it: kCancelled (Exec::cancel was set),
-  // kOutOfMemory, kInternal.
+  // kOutOfMemory, kDevice.
   virtual Status wait() = 0;
 };
 

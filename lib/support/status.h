@@ -32,6 +32,7 @@ enum class Code : int32_t {
   kNumeric = -16,
   kEmpty = -17,
   kBufferTooSmall = -18,
+  kDevice = -19,
 };
 
 class [[nodiscard]] Status {

@@ -35,6 +35,7 @@ static void test_status_names(void) {
       {QUIRE_ERROR_NUMERIC, "NUMERIC"},
       {QUIRE_ERROR_EMPTY, "EMPTY"},
       {QUIRE_ERROR_BUFFER_TOO_SMALL, "BUFFER_TOO_SMALL"},
+      {QUIRE_ERROR_DEVICE, "DEVICE"},
   };
   for (size_t i = 0; i < QUIRE_COUNT(names); ++i)
     CHECK(strcmp(quire_get_status_name(names[i].status), names[i].name) == 0);

@@ -149,12 +149,13 @@ TEST_F(Errors, OfNumbers) {
   EXPECT_EQ(generate(session, go(2)).size(), 2u);
 }
 
-// Those that no call of this header ends with: a bug of the library, and a buffer that C's callers give.
+// Those that no call of this header ends with here: a bug of the library, a buffer that C's callers give, a fault of a
+// GPU.
 TEST_F(Errors, OfCAlone) {
   quire_error error{};
   for (const auto& [code, name] :
        {std::pair(QUIRE_ERROR_INTERNAL, "INTERNAL"), std::pair(QUIRE_ERROR_BUFFER_TOO_SMALL, "BUFFER_TOO_SMALL"),
-        std::pair(-999, "UNKNOWN")}) {
+        std::pair(QUIRE_ERROR_DEVICE, "DEVICE"), std::pair(-999, "UNKNOWN")}) {
     error.code = code;
     const quire::Result<int> result = quire::Error(error);
     EXPECT_EQ(quire::name(result.error().status()), name);

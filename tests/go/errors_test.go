@@ -15,7 +15,8 @@ import (
 	quire "quire.dev/go"
 )
 
-// TestEveryError raises each status that a caller can bring about, which is all but INTERNAL.
+// TestEveryError raises each status that a caller can bring about, which is all but INTERNAL, and DEVICE
+// where there is no GPU.
 func TestEveryError(t *testing.T) {
 	runtime, model := shared()
 	empty, folder := session(t, quire.SessionOptions{Strategy: "dca"}), t.TempDir()

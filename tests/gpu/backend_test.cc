@@ -430,8 +430,8 @@ TEST(CudaQueue, AFailedOneRunsNothingMore) {
   const Rows rows{x.get(), 0, 32, kBF16}, out{y.get(), 0, 2, kBF16};
   const auto before = take(device.backend->record(*device.queue));
   emulation::set_device_faults({.launch = 1});
-  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kInternal);
-  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kInternal);
+  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kDevice);
+  EXPECT_EQ(device.backend->copy_rows(device.exec(), rows, 2, 2, out).code(), Code::kDevice);
   const auto behind = take(device.backend->record(*device.queue));
   EXPECT_TRUE(behind->done());
   EXPECT_THAT(behind->wait().message(), HasSubstr("too many resources"));
@@ -451,7 +451,7 @@ TEST(CudaQueue, WhatFailsLateIsSaidByTheNextFence) {
   EXPECT_TRUE(device.backend->copy_rows(device.exec(), rows, 1, 2, out).ok());
   EXPECT_TRUE(device.backend->copy_rows(device.exec(), rows, 2, 2, out).ok());
   const auto fence = take(device.backend->record(*device.queue));
-  EXPECT_EQ(fence->wait().code(), Code::kInternal);
+  EXPECT_EQ(fence->wait().code(), Code::kDevice);
   EXPECT_TRUE(fence->done());
   device.queue = take(device.backend->create_queue());
   EXPECT_EQ(device.values(kBF16, *y), (std::vector<float>{1, 2, 3, 4}));
@@ -682,7 +682,7 @@ TEST(CudaBackend, EachFailureOfTheRuntimeIsSaid) {
       EXPECT_EQ(got.value(), 1);
     } else {
       ++n_failures;
-      EXPECT_EQ(got.status().code(), Code::kInternal);
+      EXPECT_EQ(got.status().code(), Code::kDevice);
       EXPECT_THAT(got.status().message(), testing::MatchesRegex("cuda:0: [a-z0-9 ]+: unknown error"));
     }
     EXPECT_EQ(held(), at_first);
@@ -721,7 +721,7 @@ TEST(CudaBackend, EqualRotationsAreOneObject) {
 
 TEST(CudaBackend, DevicesThatCannotBeUsedAreRefused) {
   Allocator allocator;
-  EXPECT_EQ(cuda::create_cuda_backend(allocator, emulation::device_api(), 7).status().code(), Code::kInternal);
+  EXPECT_EQ(cuda::create_cuda_backend(allocator, emulation::device_api(), 7).status().code(), Code::kDevice);
   cuda::DeviceApi old = emulation::device_api();
   old.describe = [](int, cuda::DeviceFacts* facts) {
     *facts = {.name = "old", .major = 7, .minor = 5};

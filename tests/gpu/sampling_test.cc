@@ -382,16 +382,16 @@ TEST_F(EmulatedDeviceSampling, ARowThatCannotBeCopiedStaysThere) {
   Logits row(static_cast<size_t>(vocab_size(*device)));
   const TemporaryFolder folder;
   emulation::set_device_faults({.late_download = 1});
-  EXPECT_EQ(session->logits(-1, 1, row.data()).code(), Code::kInternal);
+  EXPECT_EQ(session->logits(-1, 1, row.data()).code(), Code::kDevice);
   emulation::set_device_faults({.late_download = 1});
-  EXPECT_EQ(session->save(folder.path() + "/session.quire", {}).code(), Code::kInternal);
+  EXPECT_EQ(session->save(folder.path() + "/session.quire", {}).code(), Code::kDevice);
   const Position before = position(*session);
 
   // A draw among all tokens asks for the row, too.
   const StreamOptions all = sampling(3, {step_of(Kind::kTemperature, 0.9)});
   emulation::set_device_faults({.late_download = 1});
   const Outcome failed = run(session, all);
-  EXPECT_EQ(failed.status.code(), Code::kInternal);
+  EXPECT_EQ(failed.status.code(), Code::kDevice);
   EXPECT_TRUE(failed.tokens.empty());
   emulation::set_device_faults({});
   EXPECT_EQ(position(*session), before);
@@ -412,9 +412,9 @@ TEST_F(EmulatedDeviceSampling, FailedStepsLeaveTheSession) {
     int64_t step;
   };
   for (const Failure& f : {Failure{&Faults::allocation, Code::kOutOfMemory, 1},
-                           {&Faults::launch, Code::kInternal, 11},
-                           {&Faults::kernel, Code::kInternal, 11},
-                           {&Faults::download, Code::kInternal, 1}}) {
+                           {&Faults::launch, Code::kDevice, 11},
+                           {&Faults::kernel, Code::kDevice, 11},
+                           {&Faults::download, Code::kDevice, 1}}) {
     int n_failed = 0;
     for (int64_t n = 1; n < 4 * f.step; n += f.step) {
       const auto session = fed(device);

@@ -492,8 +492,8 @@ TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
   };
   for (const Failure& f : {Failure{&Faults::allocation, Code::kOutOfMemory},
                            {&Faults::host_allocation, Code::kOutOfMemory},
-                           {&Faults::launch, Code::kInternal},
-                           {&Faults::kernel, Code::kInternal}}) {
+                           {&Faults::launch, Code::kDevice},
+                           {&Faults::kernel, Code::kDevice}}) {
     int n_failed = 0;
     for (int64_t n = 1; n < 40; n += n < 8 ? 1 : 9) {
       // Others would have chunks that can leave or be shared: where memory is allocated must not depend on when the
@@ -546,17 +546,17 @@ TEST_F(EmulatedDeviceSessions, ADeviceThatFailsForGoodFailsEveryCall) {
     const Position before = position(*session);
     emulation::set_device_faults({.kernel = 60, .for_good = true});
     const Status failure = run(session, generating(40)).status;
-    EXPECT_EQ(failure.code(), Code::kInternal);
+    EXPECT_EQ(failure.code(), Code::kDevice);
     EXPECT_NE(failure.message().find("unspecified launch failure"), std::string::npos) << failure.message();
     EXPECT_GE(position(*session).tokens, before.tokens);
     for (const auto& one : {session, other}) {
-      EXPECT_EQ(run(one, generating(2)).status.code(), Code::kInternal);
+      EXPECT_EQ(run(one, generating(2)).status.code(), Code::kDevice);
       auto fork = one->fork();
       if (fork.ok()) {
         EXPECT_FALSE(run(*fork, generating(1)).status.ok());
       }
     }
-    EXPECT_EQ(Session::create(device, options_for(strategy)).status().code(), Code::kInternal);
+    EXPECT_EQ(Session::create(device, options_for(strategy)).status().code(), Code::kDevice);
     expect_ok(run(make_session(cpu, options_for("full")), generating(0)).status);
     session.reset();
     other.reset();

@@ -82,7 +82,7 @@ TEST_F(DeviceStore, AFailingLaunchLosesNoRecord) {
     (late ? faults.kernel : faults.launch) = 1;
     emulation::set_device_faults(faults);
     const Status failed = store->acquire(*queue_, 0, Chunks{0, 1, 2, 3, 4}, Access::kRead);
-    EXPECT_EQ(failed.code(), Code::kInternal) << failed.message();
+    EXPECT_EQ(failed.code(), Code::kDevice) << failed.message();
     emulation::set_device_faults({});
     EXPECT_EQ(store->resident(0), Chunks());
     for (int layer = 0; layer < kLayers; ++layer) {

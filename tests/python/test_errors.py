@@ -43,12 +43,20 @@ class Failing:
 
 
 class Errors(WithModel):
-    def internal(self):
-        """A bug of the library, which nothing can ask for: what a function that reports one is made into."""
+    def reported(self, code):
+        """What nothing can ask for: what a function that reports it is made into."""
         def report(error):
-            error.contents.message = b"it is a bug"
-            return _ffi.ERROR_INTERNAL
+            error.contents.message = b"it is so"
+            return code
         _call(ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_ffi.Error))(report))
+
+    def internal(self):
+        """A bug of the library."""
+        self.reported(_ffi.ERROR_INTERNAL)
+
+    def device(self):
+        """It takes a GPU."""
+        self.reported(_ffi.ERROR_DEVICE)
 
     def invalid_argument(self):
         quire.Runtime(threads=-1)
@@ -131,7 +139,7 @@ class Errors(WithModel):
     def test_every_status(self):
         statuses = {name.removeprefix("ERROR_"): value for name, value in vars(_ffi).items()
                     if name.startswith("ERROR_") and name != "ERROR_MESSAGE_BYTES"}
-        self.assertEqual(len(statuses), 18)
+        self.assertEqual(len(statuses), 19)
         for status, code in statuses.items():
             with self.subTest(status=status), self.assertRaises(quire.QuireError) as caught:
                 getattr(self, status.lower())()

@@ -47,6 +47,8 @@ constants.ERROR_NUMERIC = -16
 constants.ERROR_EMPTY = -17
 -- *needed says how much to offer
 constants.ERROR_BUFFER_TOO_SMALL = -18
+-- a GPU or its driver failed; the message says how
+constants.ERROR_DEVICE = -19
 constants.ERROR_MESSAGE_BYTES = 512
 constants.LOG_ERROR = 1
 constants.LOG_WARNING = 2

@@ -29,7 +29,7 @@ struct CudaOptions {
 
 // The allocator and the table must outlive the backend and everything it made. The allocator is for staging memory
 // where no pinned memory is left. Errors: kUnsupported, if the plugin has no code for the device; kOutOfMemory,
-// kInternal.
+// kDevice.
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
                                                      const CudaOptions& options = {});
 

@@ -29,7 +29,7 @@ Status CudaDevice::use() const {
 
 Status CudaDevice::check(int error, const char* what) const {
   if (error == 0) return {};
-  const Code code = api_.is_out_of_memory(error) ? Code::kOutOfMemory : Code::kInternal;
+  const Code code = api_.is_out_of_memory(error) ? Code::kOutOfMemory : Code::kDevice;
   return Status(code, name() + ": " + what + ": " + api_.error_text(error));
 }
 

@@ -77,6 +77,9 @@ namespace Quire
 
         /// <summary>*needed says how much to offer.</summary>
         BufferTooSmall = -18,
+
+        /// <summary>A GPU or its driver failed; the message says how.</summary>
+        Device = -19,
     }
 
     /// <summary>How talkative the log is.</summary>

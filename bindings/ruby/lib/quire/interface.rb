@@ -50,6 +50,8 @@ module Quire::Interface
     ERROR_EMPTY: -17,
     # *needed says how much to offer
     ERROR_BUFFER_TOO_SMALL: -18,
+    # a GPU or its driver failed; the message says how
+    ERROR_DEVICE: -19,
     ERROR_MESSAGE_BYTES: 512,
     LOG_ERROR: 1,
     LOG_WARNING: 2,

@@ -78,6 +78,8 @@ pub const QUIRE_ERROR_NUMERIC: i32 = -16;
 pub const QUIRE_ERROR_EMPTY: i32 = -17;
 /// *needed says how much to offer
 pub const QUIRE_ERROR_BUFFER_TOO_SMALL: i32 = -18;
+/// a GPU or its driver failed; the message says how
+pub const QUIRE_ERROR_DEVICE: i32 = -19;
 pub const QUIRE_ERROR_MESSAGE_BYTES: i32 = 512;
 pub const QUIRE_LOG_ERROR: i32 = 1;
 pub const QUIRE_LOG_WARNING: i32 = 2;
@@ -591,7 +593,8 @@ pub struct quire_model_options {
     /// as the formats' own tools do, which makes products sums of whole numbers and several times
     /// faster; to bfloat16 for weights in bfloat16. QUIRE_TYPE_BF16: the latter alone.
     /// QUIRE_TYPE_F32: rows stay as they are, and a product is that with the values the weights stand
-    /// for, in float32. Other devices never round further than to their own type
+    /// for, in float32. Other devices round to their own type, or as finely with a scale for each
+    /// 16 neighbours
     pub activation_type: i32,
     /// 0
     pub reserved: i32,

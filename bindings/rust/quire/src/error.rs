@@ -47,6 +47,8 @@ c_enum! {
         Empty = sys::QUIRE_ERROR_EMPTY,
         /// The room for a result was too small. No method returns it: they ask again with more room.
         BufferTooSmall = sys::QUIRE_ERROR_BUFFER_TOO_SMALL,
+        /// A GPU or its driver failed; the message says how.
+        Device = sys::QUIRE_ERROR_DEVICE,
     }
 }
 
