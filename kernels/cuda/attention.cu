@@ -24,9 +24,10 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
   }
   QUIRE_UNROLL for (int half = 0; half < 2; ++half) {
     const int p = half * kWarpSize + lane_of_warp();
-    const bool counts = weights[half] > -INFINITY;  // it is there, and the row sees some of its keys
-    weights[half] = counts ? exp2_fast(weights[half] - greatest) : 0.0f;
-    if (counts) sum = fmaf(weights[half], first[p * floats + kTileRows], sum);
+    // Of -infinity, which has no difference from itself: the row sees none of the part's keys, or its scores are NaN,
+    // and so is the sum.
+    weights[half] = weights[half] > -INFINITY ? exp2_fast(weights[half] - greatest) : 0.0f;
+    if (p < merge.n_parts) sum = fmaf(weights[half], first[p * floats + kTileRows], sum);
   }
   sum = warp_sum(sum);
   const int64_t place = tile.place + int64_t{row / tile.heads} * tile.stride;
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(Attention args) {
       const float weight = __shfl_sync(kWholeWarp, p < kWarpSize ? weights[0] : weights[1], p % kWarpSize);
       if (c < d) value = fmaf(weight, values[p * floats + c], value);
     }
-    if (c < d) store_element_of(args.out, at + c, sum > 0 ? value / sum : 0.0f);
+    if (c < d) store_element_of(args.out, at + c, sum == 0 ? 0.0f : value / sum);
   }
   if (args.stats != nullptr && threadIdx.x == 0) {
     args.stats[place * args.n_query_heads + tile.first_head + row % tile.heads] = {-INFINITY, greatest, sum};

@@ -603,7 +603,7 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
         continue;
       }
       const int64_t at = place_of(row) * args_.out.stride + head_of(row) * width + channel;
-      store_element_of(args_.out, at, sum > 0 ? value / sum : 0.0f);
+      store_element_of(args_.out, at, sum == 0 ? 0.0f : value / sum);  // a sum of NaN shows
       if (args_.stats != nullptr && channel == 0) args_.stats[place_in_state(row)] = {-INFINITY, greatest, sum};
     }
   }

@@ -502,5 +502,41 @@ TEST_P(CudaAttentionKernel, NoKeysGiveZero) {
   for (size_t i = 4 * row; i < out.size(); ++i) ASSERT_NE(out[i], 0.0f);
 }
 
+// Rows that see a key with NaN give NaN, and so do those with a score of infinity, which one of two keys with
+// infinities of both signs has: in the whole, in a part of it, and where nothing else is in any part. Rows of the other
+// KV head are what they were.
+TEST_P(CudaAttentionKernel, KeysWithoutNumbersGiveNaN) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  CudaMachine whole, parts(kMany), wide(0, true);
+  const Shape shape = in_wide_tiles() ? Shape{2, 2, 256, 64, kF16} : Shape{2, 2, 64, 64, kBF16};
+  const int64_t half = int64_t{shape.group} * shape.head_dim;
+  AttentionScene scene(whole, random, shape, 1);
+  const auto run = [&](CudaMachine& machine, const Span& span, int64_t n) {
+    Plan plan;
+    plan.add_block(kFirst + 20, n, {span});
+    return scene.run(machine, plan, kFirst + 20, n);
+  };
+  for (const float number : {std::nanf(""), INFINITY}) {
+    for (const int64_t n : {int64_t{1}, int64_t{9}}) {  // few rows, and more
+      SCOPED_TRACE(std::to_string(number) + ", queries: " + std::to_string(n));
+      for (const Span& span : {run_of(0, kFirst + 20, false), run_of(100, 100, false), run_of(254, 4, false)}) {
+        SCOPED_TRACE("keys from " + std::to_string(span.first_key));
+        for (CudaMachine* machine : {&whole, &parts, &wide}) {
+          for (const int64_t key : {150, 151, 254, 255, 256, 257}) scene.spoil_key(key, 1);
+          const auto before = run(*machine, span, n);
+          for (const int64_t key : {150, 254, 256}) scene.spoil_key(key, number), scene.spoil_key(key + 1, -number);
+          const auto out = run(*machine, span, n);
+          for (size_t i = 0; i < out.size(); ++i) {
+            const bool spoiled = static_cast<int64_t>(i) % (2 * half) < half;
+            ASSERT_FALSE(std::isnan(before[i])) << i;
+            ASSERT_TRUE(spoiled ? std::isnan(out[i]) : out[i] == before[i]) << i << ": " << out[i];
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -189,6 +189,13 @@ void AttentionScene::select(Random& random, int64_t chunk, int64_t count) {
   }
 }
 
+void AttentionScene::spoil_key(int64_t key, float number) {
+  auto* const record = cpu::record_ptr(kinds_[0].records.chunks[static_cast<size_t>(key / shape_.chunk)]);
+  const int64_t offset = key % shape_.chunk, first_of_16 = offset / 16 * shape_.head_dim * 16;
+  const cpu::RecordLayout layout(shape_.geometry());
+  store_element(shape_.type, record + layout.keys(0), first_of_16 + offset % 16, number);
+}
+
 std::vector<float> AttentionScene::run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
                                        const RunOptions& options) const {
   const int64_t width = int64_t{shape_.n_query_heads()} * shape_.head_dim;

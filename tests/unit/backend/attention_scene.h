@@ -66,6 +66,8 @@ class AttentionScene {
   // Makes every query and head select up to `count` chunks of `chunk` keys at random, its own among them: for blocks
   // with a selection.
   void select(Random& random, int64_t chunk, int64_t count);
+  // Makes one number of a text key in its record this one, of the first KV head. expected() knows nothing of it.
+  void spoil_key(int64_t key, float number);
   // Runs queries [first, first + n) of the plan on any machine. [n][n_query_heads * head_dim].
   std::vector<float> run(Machine& machine, const Plan& plan, int64_t first, int64_t n,
                          const RunOptions& options = {}) const;
