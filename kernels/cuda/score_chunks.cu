@@ -44,11 +44,22 @@ __device__ __forceinline__ bool is_before(const ScoreChunks& args, int64_t i, in
   return chunk < args.n_chunks && chunk < i / args.chunk;
 }
 
-// At random: a thread for a chunk. Rows and heads by index x of the grid.
+// Blocks by rows and heads, and by chunks. Both are in index x of the grid, as index y would not suffice for the chunks
+// of long texts: first all rows and heads of some chunks, then those of the next ones.
+struct BlockPlace {
+  int64_t of_rows, of_chunks;
+};
+__device__ __forceinline__ BlockPlace place_of_block(int64_t n_of_rows) {
+  const auto n = static_cast<unsigned>(n_of_rows);
+  return {blockIdx.x % n, blockIdx.x / n};
+}
+
+// At random: a thread for a chunk.
 constexpr int kRandomThreads = 128;
 __global__ void __launch_bounds__(kRandomThreads) random_scores_kernel(ScoreChunks args) {
-  const int64_t row = blockIdx.x / args.n_query_heads, head = blockIdx.x % args.n_query_heads;
-  const int64_t chunk = int64_t{blockIdx.y} * kRandomThreads + threadIdx.x;
+  const BlockPlace place = place_of_block(args.n * args.n_query_heads);
+  const int64_t row = place.of_rows / args.n_query_heads, head = place.of_rows % args.n_query_heads;
+  const int64_t chunk = place.of_chunks * kRandomThreads + threadIdx.x;
   const int64_t i = *args.first_query + args.first_row + row;
   if (chunk >= args.n_chunks) return;
   args.scores[(row * args.n_query_heads + head) * args.n_chunks + chunk] =
@@ -66,10 +77,9 @@ __device__ __forceinline__ void load_two(const T* from, T (&to)[2]) {
   }
 }
 
-// Of a row: kScoredChunks chunks by index y of the grid, and by index x the row and kScoredHeads heads, which are a
-// warp each. Where queries are turned, a chunk's angles are the same for all heads, so a block makes them once. Lanes
-// take two pairs of channels at a time, so that they read a vector side by side, and of all chunks at once, so that
-// none waits for another one.
+// A block for kScoredChunks chunks, a row, and kScoredHeads heads, which are a warp each. Where queries are turned, a
+// chunk's angles are the same for all heads, so a block makes them once. Lanes take two pairs of channels at a time, so
+// that they read a vector side by side, and of all chunks at once, so that none waits for another one.
 constexpr int kScoredChunks = 8, kScoredHeads = 8, kScoredThreads = kScoredHeads * kWarpSize;
 static_assert(kPageChunks % kScoredChunks == 0 && kScoredChunks <= kWarpSize);
 
@@ -79,8 +89,9 @@ __global__ void __launch_bounds__(kScoredThreads) score_chunks_kernel(ScoreChunk
   QUIRE_SHARED_MEMORY(memory);
   const int d = args.head_dim, half = d / 2, lane = lane_of_warp(), thread = static_cast<int>(threadIdx.x);
   const int64_t groups = (args.n_query_heads + kScoredHeads - 1) / kScoredHeads;
-  const int64_t row = blockIdx.x / groups, head = blockIdx.x % groups * kScoredHeads + warp_of_block();
-  const int64_t first_chunk = int64_t{blockIdx.y} * kScoredChunks, own_chunk = first_chunk + lane;
+  const BlockPlace place = place_of_block(args.n * groups);
+  const int64_t row = place.of_rows / groups, head = place.of_rows % groups * kScoredHeads + warp_of_block();
+  const int64_t first_chunk = place.of_chunks * kScoredChunks, own_chunk = first_chunk + lane;
   const int64_t i = *args.first_query + args.first_row + row;
   Position* const positions = reinterpret_cast<Position*>(memory);            // [kScoredChunks], infinity: no score
   Angle* const angles = reinterpret_cast<Angle*>(positions + kScoredChunks);  // [kScoredChunks][half]
@@ -161,8 +172,8 @@ __global__ void __launch_bounds__(kScoredThreads) score_chunks_kernel(ScoreChunk
   out[own_chunk] = !scored ? -INFINITY : args.negate ? -own : own;
 }
 
-// By vectors of query heads, of many rows: heads and groups of kRows rows by index x of the grid, pages by index y. The
-// page's vectors pass through shared memory, where each serves all rows; a thread takes a chunk and every second row.
+// By vectors of query heads, of many rows: a block for a head, kRows rows, and a page of chunks. The page's vectors
+// pass through shared memory, where each serves all rows; a thread takes a chunk and every second row.
 constexpr int kRows = 16, kVectorThreads = 2 * kPageChunks;
 constexpr int kFewRows = 8;  // of fewer rows each is scored alone
 constexpr int padded(int head_dim) { return (head_dim + 3) / 4 * 4; }
@@ -176,7 +187,8 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
   QUIRE_SHARED_MEMORY(memory);
   constexpr int kOwn = kRows / 2;  // rows of a thread
   const int d = args.head_dim, width = padded(d), thread = static_cast<int>(threadIdx.x);
-  const int64_t first_row = blockIdx.x / args.n_query_heads * kRows, head = blockIdx.x % args.n_query_heads;
+  const BlockPlace place = place_of_block((args.n + kRows - 1) / kRows * args.n_query_heads);
+  const int64_t first_row = place.of_rows / args.n_query_heads * kRows, head = place.of_rows % args.n_query_heads;
   float* const queries = reinterpret_cast<float*>(memory);  // [kRows][width]
   float* const vectors = queries + kRows * width;           // [kPageChunks][width + 1]: in different banks
   const In* const from = static_cast<const In*>(args.queries.data) + first_row * args.queries.stride + head * d;
@@ -184,9 +196,9 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
     const int r = at / width, c = at % width;
     queries[at] = first_row + r < args.n && c < d ? to_float(from[r * args.queries.stride + c]) : 0.0f;
   }
-  const int64_t first_chunk = int64_t{blockIdx.y} * kPageChunks, left = args.n_chunks - first_chunk;
+  const int64_t first_chunk = place.of_chunks * kPageChunks, left = args.n_chunks - first_chunk;
   const int n_chunks = static_cast<int>(left < kPageChunks ? left : kPageChunks);
-  const Vectors* const page = static_cast<const Vectors*>(args.vectors.pages[blockIdx.y]) + head * kPageChunks * d;
+  const Vectors* const page = static_cast<const Vectors*>(args.vectors.pages[place.of_chunks]) + head * kPageChunks * d;
   for (int at = thread; at < n_chunks * width; at += kVectorThreads) {
     const int chunk = at / width, c = at % width;
     vectors[chunk * (width + 1) + c] = c < d ? to_float(page[chunk * d + c]) : 0.0f;
@@ -217,9 +229,8 @@ __global__ void __launch_bounds__(kVectorThreads) score_vectors_kernel(ScoreChun
 
 int score_chunks(Stream stream, const ScoreChunks& args) {
   if (args.n == 0 || args.n_chunks == 0) return 0;
-  const auto grid = [&](int64_t n_x, int64_t chunks_of_block) {
-    return dim3(static_cast<unsigned>(n_x),
-                static_cast<unsigned>((args.n_chunks + chunks_of_block - 1) / chunks_of_block));
+  const auto grid = [&](int64_t n_of_rows, int64_t chunks_of_block) {
+    return static_cast<unsigned>(n_of_rows * ((args.n_chunks + chunks_of_block - 1) / chunks_of_block));
   };
   if (args.kind == ChunkScores::kRandom) {
     return launch(random_scores_kernel, grid(args.n * args.n_query_heads, kRandomThreads),

@@ -155,7 +155,7 @@ FAULTS = [
      ATTENTION),
     ("no barrier before a page's vectors are used", "score_chunks.cu", "  __syncthreads();\n  const int chunk = thread",
      "  const int chunk = thread", ROWS),
-    ("the vectors of a block's rows meet the first page", "score_chunks.cu", "args.vectors.pages[blockIdx.y]) + head",
+    ("the vectors of a block's rows meet the first page", "score_chunks.cu", "args.vectors.pages[place.of_chunks]) + head",
      "args.vectors.pages[0]) + head", ROWS),
     ("a block's queries are all its first one", "score_chunks.cu", "to_float(from[r * args.queries.stride + c])", "to_float(from[c])",
      ROWS),

@@ -180,6 +180,26 @@ TEST_P(SelectionKernels, ScoreChunks) {
   }
 }
 
+// More blocks of chunks than index y of a grid has.
+TEST_P(SelectionKernels, ScoresMoreChunksThanAGridHasRowsOfBlocks) {
+  if (GetParam().schedule != emulation::Schedule::kReverse) GTEST_SKIP() << "one order is enough of so many blocks";
+  const Shared<int64_t> first_query{kChunk};
+  Elements queries(ElementType::kBF16, 2), page(ElementType::kF32, 64 * 2);  // zeros
+  const Shared<void*> addresses{page.bytes.data()};
+  const int64_t n_chunks = 65536 * 8;
+  Shared<float> scores(static_cast<size_t>(n_chunks), NAN);
+  cuda::ScoreChunks args;
+  args.head_dim = 2, args.n_query_heads = args.n_kv_heads = 1;
+  args.chunk = kChunk;
+  args.queries = queries.rows(2);
+  args.n = 1, args.first_query = first_query.data();
+  args.vectors = {addresses.data(), ElementType::kF32};
+  args.scores = scores.data(), args.n_chunks = n_chunks;
+  ASSERT_EQ(run(&cuda::DeviceApi::score_chunks, args), 0);
+  EXPECT_EQ(scores[0], 0);
+  for (size_t c = 1; c < scores.size(); ++c) ASSERT_EQ(scores[c], -INFINITY) << c;
+}
+
 // The chunks that a query takes, from the sum of its heads' scores.
 std::vector<int32_t> expected_choice(const cuda::ChooseChunks& args, int64_t i, std::vector<float> scores) {
   for (int64_t s = 0; s < args.n_sticky; ++s) scores[static_cast<size_t>(args.sticky[s])] = INFINITY;
