@@ -91,7 +91,8 @@ struct RowSet {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) {
+// 4: blocks of a multiprocessor, said so that the assembler does not spill registers to make room for one more.
+__global__ void __launch_bounds__(kThreads, 4) list_chosen_kernel(ListChosen args) {
   QUIRE_SHARED_MEMORY(memory);
   RowSet* const chose = reinterpret_cast<RowSet*>(memory);  // [kThreads]: of the chunks that are looked at together
   Counts* const shared = reinterpret_cast<Counts*>(chose + kThreads);
@@ -123,15 +124,23 @@ __global__ void __launch_bounds__(kThreads) list_chosen_kernel(ListChosen args) 
   };
 
   Counts total{0, 0};
+  int n_passed = 0;  // of the choices of the row that is the warp's lane-th: those before `first`
+  static_assert(kTileRows / kWarps <= kWarpSize);
   for (int64_t first = 0; first < args.n_chunks; first += kThreads) {
     QUIRE_UNROLL for (int w = 0; w < RowSet::kWords; ++w) chose[thread].words[w] = 0;
     __syncthreads();
     for (int row = warp_of_block(); row < n_rows; row += kWarps) {
       const int32_t* const own = chosen_by(row);
-      for (int64_t rank = lane_of_warp(); rank < args.width; rank += kWarpSize) {
-        const int64_t at = own[rank] - first;
-        if (own[rank] >= 0 && at >= 0 && at < kThreads) atomicOr(&chose[at].words[row / 32], 1u << (row % 32));
+      int passed = __shfl_sync(kWholeWarp, n_passed, row / kWarps), n_here = kWarpSize;
+      while (n_here == kWarpSize) {  // the choices ascend
+        const int64_t rank = passed + lane_of_warp();
+        const int64_t chosen = rank < args.width ? own[rank] : -1, at = chosen - first;
+        const bool here = chosen >= 0 && at < kThreads;
+        if (here) atomicOr(&chose[at].words[row / 32], 1u << (row % 32));
+        n_here = __popc(__ballot_sync(kWholeWarp, here));
+        passed += n_here;
       }
+      if (lane_of_warp() == row / kWarps) n_passed = passed;
     }
     __syncthreads();
     const int64_t chunk = first + thread;

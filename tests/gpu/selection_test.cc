@@ -299,5 +299,56 @@ TEST_P(SelectionKernels, ChooseChunksBySharesOfAttention) {
   EXPECT_EQ(chosen, (Shared<int32_t>{0, 7, 9, 20, 0, 7, 9, 20}));
 }
 
+// More chunks than a block of threads looks at together, and rows that chose more and fewer of them than a warp has
+// lanes.
+TEST_P(SelectionKernels, ListChosenOfManyChunks) {
+  constexpr int64_t kQueries = 5, kChunks = 600, kWidth = 330, kParts = 3;
+  constexpr int kHeads = 4, kRows = kQueries * kHeads;
+  Shared<int32_t> chosen(kRows * kWidth, -1);
+  std::vector<std::vector<cuda::AttentionPick>> picks_of(kChunks);  // by chunk
+  for (int row = 0; row < kRows; ++row) {
+    const int64_t most = between(0, 1) == 0 ? 20 : kWidth, last = between(200, kChunks - 1);
+    int32_t rank = 0;
+    for (int64_t c = 0; c <= last && rank < most; ++c) {
+      if (between(0, 3) == 0) continue;
+      chosen[static_cast<size_t>(row * kWidth + rank)] = static_cast<int32_t>(c);
+      picks_of[static_cast<size_t>(c)].push_back({row, rank++});
+    }
+  }
+  Shared<cuda::AttentionTile> tiles(1);
+  tiles[0].first = kChunks * kChunk, tiles[0].count = kQueries, tiles[0].heads = kHeads, tiles[0].selected = true;
+  Shared<cuda::ChosenKeys> keys(1);
+  keys[0].n_spans = 1;
+  Shared<cuda::ChosenSpan> spans(1);
+  spans[0].end_key = kChunks * kChunk;
+  Shared<cuda::AttentionPiece> pieces(kChunks);
+  Shared<cuda::AttentionPick> picks(chosen.size());
+  Shared<cuda::AttentionWork> works(kParts);
+  cuda::ListChosen args;
+  args.chosen = chosen.data(), args.width = kWidth, args.n_query_heads = kHeads;
+  args.chunk = args.stored_chunk = kChunk, args.n_chunks = kChunks;
+  args.tiles = tiles.data(), args.keys = keys.data(), args.n_tiles = 1, args.spans = spans.data();
+  args.n_parts = kParts, args.most_pieces = kChunks, args.most_picks = static_cast<int64_t>(picks.size());
+  args.pieces = pieces.data(), args.picks = picks.data(), args.works = works.data();
+  ASSERT_EQ(run(&cuda::DeviceApi::list_chosen, args), 0);
+  size_t n = 0;
+  int32_t n_picks = 0;
+  for (int64_t c = 0; c < kChunks; ++c) {
+    const auto& expected = picks_of[static_cast<size_t>(c)];
+    if (expected.empty()) continue;
+    const cuda::AttentionPiece& piece = pieces[n++];
+    ASSERT_EQ(piece.begin, c * kChunk);
+    ASSERT_EQ(piece.end, (c + 1) * kChunk);
+    ASSERT_EQ(piece.first_pick, n_picks) << c;
+    ASSERT_EQ(piece.n_picks, static_cast<int32_t>(expected.size())) << c;
+    for (const cuda::AttentionPick& pick : expected) {
+      ASSERT_EQ(picks[static_cast<size_t>(n_picks)].row, pick.row) << c;
+      ASSERT_EQ(picks[static_cast<size_t>(n_picks++)].rank, pick.rank) << c;
+    }
+  }
+  EXPECT_EQ(works[0].first_piece, 0);
+  EXPECT_EQ(works[kParts - 1].end_piece, static_cast<int32_t>(n));
+}
+
 }  // namespace
 }  // namespace quire::test
