@@ -108,12 +108,14 @@ template <int kWidth, typename T, typename Way>
 struct Shared {
   using KeyTile = typename Way::template KeyTile<kWidth>;
   static constexpr int kRow = kRowElements<kWidth>;
+  static constexpr bool kByKeys = Way::kKeysOfWarp < Way::kKeys;
   T keys[Way::kStages][KeyTile::kElements];
   T values[Way::kStages][KeyTile::kElements];
   T queries[Way::kKeepsQueries ? Way::kRows * kRow : 8];  // 8: none
   T turned[Way::kRows * kRow];                            // the queries where the span wants them, or the piece
-  alignas(16) Angle turn[kWidth / 2];  // by which all rows are turned from there to where the piece wants them
-  int32_t rank[Way::kRows];            // of tiles with a selection: of the piece's keys, by row; -1: not selected
+  alignas(16) Angle turn[kWidth / 2];           // by which all rows are turned from there to where the piece wants them
+  Position position[kByKeys ? Way::kRows : 1];  // where rows that are turned together are turned to
+  int32_t rank[Way::kRows];  // of tiles with a selection: of the piece's keys, by row; -1: not selected
 };
 
 // Launches with the least padded width that a head fits into: use(std::integral_constant<int, width>(), T()).

@@ -301,13 +301,16 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     __syncwarp();
   }
   // Writes those of the block's rows that are there. All threads call it, all have read the last ones, and a barrier is
-  // to follow.
+  // to follow. A row's position takes divisions in double precision: one thread finds it.
   __device__ __forceinline__ void turn_queries_together(const AttentionPiece& piece, const AttentionSpan& span) {
     constexpr int kTwos = kWidth / 4;  // of a row
+    if (thread_ < n_rows_) {
+      shared_.position[thread_] = split_position(distance_of(thread_, piece, span, shared_.rank));
+    }
+    __syncthreads();
     for (int i = thread_; i < n_rows_ * kTwos; i += Way::kThreads) {
       const int row = i / kTwos, pair = i % kTwos * 2;
-      turn_two_pairs(row, pair, split_position(distance_of(row, piece, span, shared_.rank)), kept_queries(row, 0, pair),
-                     kept_queries(row, 1, pair));
+      turn_two_pairs(row, pair, shared_.position[row], kept_queries(row, 0, pair), kept_queries(row, 1, pair));
     }
   }
   // Of a row of the block two neighbouring pairs: their first elements, or their second ones.
@@ -326,26 +329,34 @@ class TileRun : private TileRows<kPurpose, Way, kPlain> {
     return pair < half_ ? angle_near(args_.turns[pair], position) : Angle{1, 0};
   }
 
-  // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key.
+  // Turns the keys of a block, which have arrived, to where the span wants them, counted from the chunk's first key. A
+  // thread has one key, whose position it finds once, and some of its pairs.
   __device__ void turn_keys(const Block& block, T* keys) const {
+    constexpr int kOfKey = Way::kThreads / kKeys;  // threads
+    static_assert(Way::kThreads % kKeys == 0);
     const AttentionPiece& piece = args_.pieces[block.piece];
-    const AttentionSpan& span = args_.spans[piece.span];
-    const int64_t chunk_first = piece.chunk * args_.shape.chunk;
-    const auto wanted = [&](int64_t j) {
-      if (span.key_div == 0) return 0.0;
-      const double p = static_cast<double>(j - span.key_base) / static_cast<double>(span.key_div);
-      return span.key_floor ? floor(p) : p;
-    };
-    for (int i = thread_; i < kKeys * half_; i += Way::kThreads) {
-      const int row = i / half_, pair = i % half_;
-      double by = wanted(chunk_first + block.offset + row) - wanted(chunk_first);
-      by -= static_cast<double>(stored_position(block.offset + row, args_.stored_div[piece.kind]));
-      const Angle angle = angle_at(args_.turns[pair], split_position(by));
+    const int row = for_block(thread_) / kOfKey, offset = block.offset + row;
+    const double wanted = wanted_from_first(args_.spans[piece.span], piece.chunk * args_.shape.chunk, offset);
+    const Position by =
+        split_position(wanted - static_cast<double>(stored_position(offset, args_.stored_div[piece.kind])));
+    for (int pair = for_block(thread_) % kOfKey; pair < half_; pair += kOfKey) {
+      const Angle angle = angle_at(args_.turns[pair], by);
       T &first = keys[KeyTile::at(row, pair)], &second = keys[KeyTile::at(row, kWidth / 2 + pair)];
       const float a = to_float(first), b = to_float(second);
       from_float(a * angle.cosine - b * angle.sine, first);
       from_float(b * angle.cosine + a * angle.sine, second);
     }
+  }
+  // How far from a chunk's first key the span wants the one at `offset`.
+  __device__ __forceinline__ static double wanted_from_first(const AttentionSpan& span, int64_t chunk_first,
+                                                             int offset) {
+    if (span.key_div == 0) return 0;
+    if (span.key_div == 1) return offset;
+    const auto wanted = [&](int64_t j) {
+      const double p = static_cast<double>(j - span.key_base) / static_cast<double>(span.key_div);
+      return span.key_floor ? floor(p) : p;
+    };
+    return wanted(chunk_first + offset) - wanted(chunk_first);
   }
 
   __device__ void attend(const Block& block, int stage) {

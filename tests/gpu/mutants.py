@@ -119,7 +119,9 @@ FAULTS = [
     ("keys of a group are stored apart", "rotation.h", "static_cast<int>(offset) / static_cast<int>(stored_div)",
      "static_cast<int>(offset)", ROWS),
     ("keys are turned as if all were stored at their offsets", "attention_tile.h",
-     "stored_position(block.offset + row, args_.stored_div[piece.kind])", "(block.offset + row)", ATTENTION),
+     "stored_position(offset, args_.stored_div[piece.kind])", "offset", ATTENTION),
+    ("no barrier behind the positions of rows", "attention_tile.h", "    __syncthreads();\n    for (int i = thread_; i < n_rows_ * kTwos", "    for (int i = thread_; i < n_rows_ * kTwos",
+     ATTENTION),
     ("a call forgets what the one before left", "attention_tile.h", "for_channels(side, [&](int channel, float& v) { v = "
      "from[2 + channel]; });", "", ATTENTION),
     ("the sum of the call before is lost", "attention_tile.h", "        sum_[side] = from[1];\n", "", ATTENTION),
