@@ -19,6 +19,22 @@ int32_t place(const Word& word, int64_t chunk) {
   return word.before + std::popcount(word.chunks & ((uint64_t{1} << (chunk % kWordChunks)) - 1));
 }
 
+int64_t first_key(const Plan& plan, const Plan::List& list) {
+  return plan.spans[static_cast<size_t>(list.begin)].first_key;
+}
+
+// The list's keys are of one residue class modulo the result, and so are the queries that see any; 1: of any class.
+int64_t lag_stride(const Plan& plan, const Plan::List& list) {
+  int64_t common = 1;
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan.spans[static_cast<size_t>(s)];
+    if (s == list.begin) common = span.lag_stride;
+    if (span.lag_stride != common || span.stride % common != 0) return 1;
+    if ((span.first_key - first_key(plan, list)) % common != 0) return 1;
+  }
+  return common;
+}
+
 class Cutter {
  public:
   // selection: null to cut the blocks without one. pool: for the others; may be null.
@@ -41,8 +57,6 @@ class Cutter {
   void push(Tile& tile);
   void add_block(const QueryBlock& block, int64_t in_plan);
   void add_head(const QueryBlock& block, int head, int64_t in_plan);
-  int64_t lag_stride(const Plan::List& list) const;
-  int64_t first_key(const Plan::List& list) const;
   void add_list(const Plan::List& list, const Tile& tile);
   void sort_picks();
   void sort_picks(size_t tile);
@@ -148,9 +162,9 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
 // The queries of a residue class that sees nothing have tiles without pieces.
 void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
   const Plan::List& list = plan_.list(block, head);
-  const int64_t stride = block.step == 1 ? lag_stride(list) : 1;
+  const int64_t stride = query_stride(plan_, block, head);
   for (int64_t residue = 0; residue < std::min(stride, block.n_queries); ++residue) {
-    const bool sees = stride == 1 || (block.first_query + residue - first_key(list)) % stride == 0;
+    const bool sees = stride == 1 || (block.first_query + residue - first_key(plan_, list)) % stride == 0;
     int64_t count = 0;
     for (int64_t q = residue; q < block.n_queries; q += count * stride) {
       count = of_one_age(block, q, stride, std::min(tile_rows_, ceil_div(block.n_queries - q, stride)));
@@ -165,22 +179,6 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
       push(tile);
     }
   }
-}
-
-// The list's keys are of one residue class modulo the result, and so are the queries that see any; 1: of any class.
-int64_t Cutter::lag_stride(const Plan::List& list) const {
-  int64_t common = 1;
-  for (int32_t s = list.begin; s < list.end; ++s) {
-    const Span& span = plan_.spans[static_cast<size_t>(s)];
-    if (s == list.begin) common = span.lag_stride;
-    if (span.lag_stride != common || span.stride % common != 0) return 1;
-    if ((span.first_key - first_key(list)) % common != 0) return 1;
-  }
-  return common;
-}
-
-int64_t Cutter::first_key(const Plan::List& list) const {
-  return plan_.spans[static_cast<size_t>(list.begin)].first_key;
 }
 
 void Cutter::add_list(const Plan::List& list, const Tile& tile) {
@@ -294,6 +292,10 @@ std::pair<int32_t, int32_t> Pieces::in_window(const Tile& tile, const AttentionA
   };
   const int32_t last = window.last ? tile.first_piece + tile.n_pieces : from(window.end_chunk);
   return {window.first ? tile.first_piece : from(window.first_chunk), last};
+}
+
+int64_t query_stride(const Plan& plan, const QueryBlock& block, int head) {
+  return block.step == 1 ? lag_stride(plan, plan.list(block, head)) : 1;
 }
 
 Pieces cut_pieces(const CutArgs& args) {

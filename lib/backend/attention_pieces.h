@@ -89,6 +89,10 @@ struct CutArgs {
   int64_t tile_rows = kTileRows;  // of tiles without a selection, at most
 };
 
+// Of a block with one span list per query head: the distance of queries of a head that share a tile. Those between them
+// see keys of other residue classes, or none.
+int64_t query_stride(const Plan& plan, const QueryBlock& block, int head);
+
 // The blocks without a selection: the same in every layer.
 Pieces cut_pieces(const CutArgs& args);
 

@@ -6,6 +6,7 @@
 #include "lib/backend/cpu/cpu_step.h"
 #include "lib/backend/cpu/rope_cache.h"
 #include "lib/backend/cuda/cuda_backend.h"
+#include "lib/backend/cuda/cuda_step.h"
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/gpu/schedules.h"
 #include "tests/gpu/test_device.h"
@@ -536,6 +537,35 @@ TEST_P(CudaAttentionKernel, KeysWithoutNumbersGiveNaN) {
       }
     }
   }
+}
+
+// Heads with lists of their own have a tile each: of a token one of a row, in parts for which there is memory planned.
+TEST(CudaListsPerHead, AreTilesOfFewRowsInPlannedParts) {
+  constexpr int kHeads = 32, kKvHeads = 1;
+  constexpr int64_t kText = 20000;
+  const KvGeometry geometry{kKvHeads, 64, 64, kF16};
+  Allocator allocator;
+  const auto backend = take(cuda::create_cuda_backend(allocator, device_of(100), 0, {}));
+  const auto queue = take(backend->create_queue());
+  const auto prepare = [&](const Span& span, int64_t n) {
+    const auto plan = std::make_shared<Plan>();
+    plan->add_block_per_head(kText - n, n, std::vector<std::vector<Span>>(kHeads, {span}));
+    const StepSequence sequence{.plan = plan, .n = n, .first_key = kText - n, .geometry = geometry};
+    return take(backend->prepare_step({*queue}, kHeads, {&sequence, 1}));
+  };
+  const auto of_token = prepare(run_of(0, kText, false), 1);
+  cuda::Attention args;
+  const int64_t n_parts = static_cast<const cuda::CudaStep&>(*of_token).set_lists(0, args);
+  EXPECT_TRUE(static_cast<const cuda::CudaStep&>(*of_token).at(0).few);
+  EXPECT_EQ(n_parts, 6 * kHeads);  // as many as twice 100 processors work on at a time
+  EXPECT_LE(n_parts * cuda::attention_part_floats(geometry.head_dim) * int64_t{sizeof(float)},
+            static_cast<int64_t>(backend->attention_workspace_bytes(geometry, kHeads, 1, kText, {})));
+
+  // Each fourth query is in the same tile.
+  Span dilated = run_of(0, kText / 4, false);
+  dilated.stride = dilated.lag_stride = 4;
+  EXPECT_TRUE(static_cast<const cuda::CudaStep&>(*prepare(dilated, 60)).at(0).few);
+  EXPECT_FALSE(static_cast<const cuda::CudaStep&>(*prepare(dilated, 68)).at(0).few);
 }
 
 }  // namespace

@@ -479,8 +479,12 @@ size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_
                        const ChunkSelection& selection, int n_processors) {
   const int64_t group = n_query_heads / geometry.n_kv_heads;
   const int64_t n_tiles = ceil_div(n_queries * group, kTileRows) * geometry.n_kv_heads;
-  const int64_t part = CudaStep::part_keys(n_keys, n_tiles, n_processors, geometry.chunk);
-  const int64_t parts = part == 0 ? 0 : n_tiles * ceil_div(n_keys, part);
+  const auto parts_of = [&](int64_t tiles) {
+    const int64_t part = CudaStep::part_keys(n_keys, tiles, n_processors, geometry.chunk);
+    return part == 0 ? 0 : tiles * ceil_div(n_keys, part);
+  };
+  // A KV head has tiles, or where plans have lists per head each query head: of whichever there are more parts.
+  const int64_t parts = std::max(parts_of(n_tiles), parts_of(ceil_div(n_queries, kTileRows) * n_query_heads));
   const auto held = [](int64_t bytes) { return round_up(bytes, kWorkspaceStep); };
   int64_t bytes = held(parts * attention_part_floats(geometry.head_dim) * int64_t{sizeof(float)});
   if (selection.count > 0) {

@@ -15,6 +15,30 @@ constexpr int64_t kBlocks = 2;
 constexpr int64_t kLeastPart = 256;
 constexpr int64_t kMostParts = 64;
 
+// Of the tiles of plans.
+struct TileCounts {
+  int64_t most_rows = 0;  // of a tile, before it is cut at kTileRows
+  int64_t n_tiles = 0;    // that see keys
+  int64_t n_full = 0;     // as many as all rows would fill
+};
+
+// Where heads have lists of their own, so they have tiles; of the classes of a head's queries one sees keys.
+void count_tiles(const Plan& plan, const QueryBlock& block, int n_query_heads, int n_kv_heads, TileCounts& of) {
+  if (!block.per_head) {
+    const int64_t rows = block.n_queries * (n_query_heads / n_kv_heads);
+    of.most_rows = std::max(of.most_rows, rows);
+    of.n_tiles += ceil_div(rows, kTileRows) * n_kv_heads;
+    of.n_full += ceil_div(rows, kTileRows) * n_kv_heads;
+    return;
+  }
+  for (int head = 0; head < n_query_heads; ++head) {
+    const int64_t rows = ceil_div(block.n_queries, tiling::query_stride(plan, block, head));
+    of.most_rows = std::max(of.most_rows, rows);
+    of.n_tiles += ceil_div(rows, kTileRows);
+  }
+  of.n_full += ceil_div(block.n_queries * n_query_heads, kTileRows);
+}
+
 }  // namespace
 
 // ---- ListPool
@@ -117,21 +141,19 @@ void CudaStep::cut(std::span<const StepSequence> all, const DeviceFacts& device)
     Sequence& own = sequences_.emplace_back();
     static_cast<StepSequence&>(own) = given;
     own.first_index = add_index(given.first_key);
-    int64_t n_tiles = 0, n_keys = 0, most_rows = 0;
+    int64_t n_keys = 0;
+    TileCounts tiles;
     bool selects = false;
     for (const QueryBlock& block : given.plan->blocks) {
       const int64_t last = block.first_query + (block.n_queries - 1) * block.step;
       n_keys = std::max(n_keys, last + 1);
-      const int64_t rows = block.per_head ? block.n_queries * n_query_heads
-                                          : block.n_queries * (n_query_heads / given.geometry.n_kv_heads);
-      most_rows = std::max(most_rows, rows);
-      n_tiles += ceil_div(rows, kTileRows) * (block.per_head ? 1 : given.geometry.n_kv_heads);
+      count_tiles(*given.plan, block, n_query_heads, given.geometry.n_kv_heads, tiles);
       selects = selects || block.selected;
     }
-    own.part_keys = part_keys(n_keys, n_tiles, device.n_processors, given.geometry.chunk);
-    own.few = own.part_keys > 0 && most_rows <= kFewTileRows;
+    own.part_keys = part_keys(n_keys, tiles.n_tiles, device.n_processors, given.geometry.chunk);
+    own.few = own.part_keys > 0 && tiles.most_rows <= kFewTileRows;
     // As many wide tiles as processors, of which each works on one at a time, or nearly so many.
-    const bool many = 8 * n_tiles * kTileRows >= 7 * device.n_processors * int64_t{kWideTileRows};
+    const bool many = 8 * tiles.n_full * kTileRows >= 7 * device.n_processors * int64_t{kWideTileRows};
     const bool may_be_wide = device.warpgroups && !is_large_head(given.geometry.head_dim) && !selects;
     if (may_be_wide && many && own.part_keys == 0) own.tile_rows = kWideTileRows;
     own.pieces = tiling::cut_pieces(
