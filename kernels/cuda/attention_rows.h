@@ -125,22 +125,35 @@ class TileRows {
     return position_of(row, span) - piece.base;
   }
 
-  // Of spaced keys: whether the row sees key j of the run.
-  __device__ __forceinline__ bool sees(int row, int64_t j, const AttentionSpan& span) const {
-    if (row >= n_rows_) return true;
-    if (span.diagonal) return j == diagonal_key(span, row);
-    return (query_of(row) - j) % span.lag_stride == 0 && (j - span.first_key) % span.stride == 0;
-  }
-  // Bit 2n + e: key n * 8 + 2t + e of the warp's.
+  // Of spaced keys, which ones the row sees. Bit 2n + e: key n * 8 + 2t + e of the warp's.
   __device__ __forceinline__ unsigned find_spaced(int row, const Block& block) const {
+    if (row >= n_rows_) return ~0u;
     const AttentionPiece& piece = args_.pieces[block.piece];
     const AttentionSpan& span = args_.spans[piece.span];
     const int64_t first = piece.chunk * args_.shape.chunk + block.offset + key_of_warp() + 2 * t_;
-    unsigned seen = 0;
-    QUIRE_ROLLED for (int i = 0; i < 2 * kOctets; ++i) {
-      if (sees(row, first + i / 2 * 8 + i % 2, span)) seen |= 1u << i;
+    if (span.diagonal) {
+      const int64_t own = diagonal_key(span, row);
+      return own < first ? 0 : find_every(own - first, Way::kKeysOfWarp);
     }
-    return seen;
+    return find_every(keys_before(first, query_of(row), span.lag_stride), span.lag_stride) &
+           find_every(keys_before(first, span.first_key, span.stride), span.stride);
+  }
+  // How many keys from `first` on come before the next one whose distance from `key` the stride divides.
+  __device__ __forceinline__ static int64_t keys_before(int64_t first, int64_t key, int64_t stride) {
+    if (stride == 1) return 0;
+    const int64_t rest = (key - first) % stride;
+    return rest < 0 ? rest + stride : rest;
+  }
+  // The bits of each stride-th key behind the first `before` ones.
+  __device__ __forceinline__ static unsigned find_every(int64_t before, int64_t stride) {
+    constexpr int kEnd = Way::kKeysOfWarp;
+    if (stride == 1) return ~0u;
+    const int step = stride < kEnd ? static_cast<int>(stride) : kEnd;
+    unsigned found = 0;
+    QUIRE_ROLLED for (int at = before < kEnd ? static_cast<int>(before) : kEnd; at < kEnd; at += step) {
+      if (at % 8 < 2) found |= 1u << (at / 8 * 2 + at % 8);
+    }
+    return found;
   }
 
   // Scores of keys that a row does not see become -infinity.
