@@ -53,7 +53,7 @@ class Fence {
   virtual bool done() const = 0;
   // Waits until it is done. The first failure of what was queued before it: kCancelled (Exec::cancel was set),
   // kOutOfMemory, kDevice.
-  virtual Status wait() = 0;
+  virtual Status wait() const = 0;
 };
 
 // Rows of elements in a buffer: row r begins at element offset + r * stride. Activations have the backend's row_type().

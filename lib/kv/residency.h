@@ -230,7 +230,7 @@ class Residency final : private TransferListener {
   // These let go of the mutex for a moment.
   void finish(const Transfer& transfer) QUIRE_REQUIRES(mutex_);
   Result<std::unique_ptr<Buffer>> allocate(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
-  void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) QUIRE_REQUIRES(mutex_);
+  void free(std::unique_ptr<Buffer> memory, OwnedRecords& owner, const Fences* after = nullptr) QUIRE_REQUIRES(mutex_);
   Status submit(Transfers& by, Transfer transfer) QUIRE_REQUIRES(mutex_);
   void run_transfers(Transfers& by, RecordUser& user) QUIRE_REQUIRES(mutex_);
   void write_oldest(RecordUser& user, const OwnedRecords& owned, const std::shared_ptr<const Fences>& after,

@@ -7,6 +7,19 @@
 #include "lib/kv/residency.h"
 
 namespace quire {
+namespace {
+
+// How the work ended does not matter: it is not on its way any more.
+void wait_for(const Fences& fences) noexcept {
+  for (const auto& fence : fences) {
+    try {
+      (void)fence->wait();
+    } catch (const std::bad_alloc&) {  // of the message
+    }
+  }
+}
+
+}  // namespace
 
 // ---- one record
 
@@ -118,11 +131,13 @@ Result<std::unique_ptr<Buffer>> Residency::allocate(RecordUser& user, int64_t by
   return memory;
 }
 
-void Residency::free(std::unique_ptr<Buffer> memory, OwnedRecords& owner) {
+// after: what is queued on the memory; null: nothing. A device may give the memory to others at once.
+void Residency::free(std::unique_ptr<Buffer> memory, OwnedRecords& owner, const Fences* after) {
   const auto bytes = static_cast<int64_t>(memory->size());
   ++n_releasing_;
   ++owner.n_leaving;
   mutex_.unlock();
+  if (after) wait_for(*after);
   memory.reset();
   mutex_.lock();
   owner.account.remove(bytes);
@@ -212,19 +227,19 @@ void Residency::finish(const Transfer& t) {
       enter(*t.out, *t.out_owner);
     }
   }
-  if (t.in) {
-    t.in->state = State::kOut;
-    if (t.status.ok() && memory) {  // which the other one keeps if it could not leave
-      if (t.reads) {
-        TierStats& tier = lower(*t.user, *t.in);
-        tier.bytes_read += bytes;
-        ++tier.n_hits;
-      }
-      t.user->device_.n_prefetched += t.prefetch ? 1 : 0;
-      t.in->memory = std::move(memory);
-      t.in->expected = t.prefetch && t.in->n_pins == 0;
-      enter(*t.in, t.user->owned_, t.scan);
+  if (t.in && t.status.ok() && memory) {  // which the other one keeps if it could not leave
+    if (t.reads) {
+      TierStats& tier = lower(*t.user, *t.in);
+      tier.bytes_read += bytes;
+      ++tier.n_hits;
     }
+    t.user->device_.n_prefetched += t.prefetch ? 1 : 0;
+    t.in->memory = std::move(memory);
+    t.in->expected = t.prefetch && t.in->n_pins == 0;
+    enter(*t.in, t.user->owned_, t.scan);
+  } else if (t.in) {
+    if (memory) free(std::move(memory), counted, t.after.get());
+    t.in->state = State::kOut;  // not before: then others might have sent for it meanwhile
   }
   if (memory) free(std::move(memory), counted);
   if (t.out) --t.out_owner->n_leaving;

@@ -126,10 +126,10 @@ bool Transfers::run_one() {
   }
   if (alone) {
     run_alone(*alone);
-    listener_.finished(*alone);
+    finish(*alone);
   } else {
     run_together();
-    for (const Running& r : together_) listener_.finished(*r.transfer);
+    for (const Running& r : together_) finish(*r.transfer);
   }
   MutexLock lock(mutex_);
   all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(n));
@@ -137,6 +137,11 @@ bool Transfers::run_one() {
   scheduled_ = !all_.empty();
   if (!scheduled_) idle_.notify_all();
   return scheduled_;
+}
+
+void Transfers::finish(Transfer& transfer) noexcept {
+  listener_.finished(transfer);
+  transfer.after.reset();  // not under the mutex: it may destroy the fences
 }
 
 // ---- together
@@ -202,7 +207,6 @@ void Transfers::run_together() noexcept {
   stage(&Transfers::read_together, [](const Transfer& t) { return !t.writes || t.reads; });
   for (const Running& r : together_) {
     if (r.from) r.transfer->in->tier->end_read(r.transfer->in->slot);
-    r.transfer->after.reset();
   }
 }
 
@@ -262,7 +266,6 @@ void Transfers::run_alone(Transfer& transfer) noexcept {
   } catch (const std::exception&) {
     transfer.status = out_of_memory();
   }
-  transfer.after.reset();
 }
 
 Status Transfers::move(Transfer& t) {

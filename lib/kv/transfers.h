@@ -37,7 +37,7 @@ struct Transfer {
   Status status;
 };
 
-// Is told what came of transfers.
+// Is told what came of transfers. Of one that failed, what is queued on the memory (`after`) may not be done yet.
 class TransferListener {
  public:
   virtual void finished(const Transfer& transfer) noexcept = 0;
@@ -101,6 +101,7 @@ class Transfers : private IoWork {
   Transfers(Backend& backend, TierAccount& account, int64_t record_bytes, IoThreads* io, TransferListener& listener)
       : backend_(backend), account_(account), record_bytes_(record_bytes), io_(io), listener_(listener) {}
   bool run_one() override;
+  void finish(Transfer& transfer) noexcept;
   void renew_queue() noexcept;
   void announce();
   Transfer* next(size_t n_joined);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <new>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -38,7 +39,10 @@ inline std::ostream& operator<<(std::ostream& out, const Cost& cost) {
   return out << cost.n_gathers << " gathers, " << cost.n_uploads << " uploads, " << cost.n_downloads << " downloads";
 }
 
-// The host's memory, where a write fails, or waits, when a test wants it.
+// How reads of a tier fail: kThrow, as one whose place in the host's memory cannot be looked up.
+enum class FailingReads { kNone, kFail, kThrow };
+
+// The host's memory, where reads and writes fail, or writes wait, when a test wants it.
 class HeldHostTier : public HostTier {
  public:
   using HostTier::HostTier;
@@ -56,19 +60,31 @@ class HeldHostTier : public HostTier {
     if (Pause* const pause = behind_) pause->here();
     HostTier::end_write(slot, written);
   }
+  StagedRecord begin_read(int64_t slot) override {
+    if (failing_reads_ == FailingReads::kThrow) throw std::bad_alloc();
+    return failing_reads_ == FailingReads::kFail ? StagedRecord{} : HostTier::begin_read(slot);
+  }
+  Status read(int64_t slot, void* record) override {
+    return failing_reads_ == FailingReads::kNone ? HostTier::read(slot, record) : Status(Code::kIo, "a failing read");
+  }
   void fail_writes(int n) { n_failing_ = n; }
+  void fail_reads(FailingReads how) { failing_reads_ = how; }
   // Writes stop before the copy from now on, or behind it; null: they do not.
   void pause(Pause* before, Pause* behind) { before_ = before, behind_ = behind; }
 
  private:
   std::atomic<int> n_failing_ = 0;
+  std::atomic<FailingReads> failing_reads_ = FailingReads::kNone;
   std::atomic<Pause*> before_ = nullptr, behind_ = nullptr;
 };
 
 class DeviceStore : public testing::Test {
  protected:
   DeviceStore() { emulation::set_launch_options({.schedule = emulation::Schedule::kAhead, .n_threads = 1}); }
-  ~DeviceStore() override { emulation::set_device_faults({}); }
+  ~DeviceStore() override {
+    emulation::set_device_faults({});
+    emulation::set_late_answers(0);
+  }
 
   // Device memory for so many records and the staging buffer; 0: no limit.
   std::unique_ptr<ChunkStore> make(int64_t budget_records, IoThreads* io, int64_t host_records = 0,

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/gpu/device_store.h"
@@ -126,6 +128,102 @@ TEST_F(DeviceStore, WhereTheHostHasRoomForOneOthersLeave) {
     EXPECT_EQ(store->resident(0), Chunks({1, 2, 5, 6, 7, 8}));
     for (int64_t chunk = 0; chunk < 9; ++chunk) expect_letters(*store, 0, {chunk});
   }
+}
+
+// Work that is queued on records, here copies to the host, and not done until somebody waits for it.
+class QueuedReads : public DeviceStore {
+ protected:
+  void queue_reads(ChunkStore& store, Queue& queue, int layer, const Chunks& chunks) {
+    emulation::set_late_answers(1 << 20);
+    expect_ok(store.acquire(queue, layer, chunks, Access::kRead));
+    for (const int64_t chunk : chunks) {
+      reads_.push_back({layer, chunk, std::vector<char>(static_cast<size_t>(record()))});
+      const KvRecord from = at(store, layer, chunk);
+      std::vector<char>& to = reads_.back().bytes;
+      expect_ok(backend_->download(queue, *from.page, from.offset, to.data(), to.size()));
+    }
+  }
+  void expect_read(Queue& queue) {
+    expect_ok(finish_queue(*backend_, queue));
+    for (const Read& read : reads_) {
+      EXPECT_TRUE(std::ranges::all_of(read.bytes, [&](char c) { return c == letter(read.layer, read.chunk, 0); }))
+          << "layer " << read.layer << ", chunk " << read.chunk;
+    }
+    reads_.clear();
+  }
+  // Until so many records' memory less is held.
+  void wait_for_less(int64_t before, int64_t n_records) const {
+    while (emulation::device_use().bytes > before - n_records * record()) std::this_thread::yield();
+  }
+
+ private:
+  struct Read {
+    int layer;
+    int64_t chunk;
+    std::vector<char> bytes;
+  };
+  std::vector<Read> reads_;
+};
+
+// A prefetch takes the memory of records that a step is still to read, and fails before its own copy.
+TEST_F(QueuedReads, AFailingPrefetchFreesNoMemoryThatIsStillRead) {
+  for (const FailingReads how : {FailingReads::kFail, FailingReads::kThrow}) {
+    SCOPED_TRACE(static_cast<int>(how));
+    const auto store = filled(8, 12, &io_);
+    queue_reads(*store, *queue_, 0, {0, 1, 2, 3, 4, 5, 6, 7});
+    store->release(*queue_);
+    pass_steps(*store);
+    const int64_t before = emulation::device_use().bytes;
+    tier_->fail_reads(how);
+    store->prefetch(1, Chunks{0, 1, 2, 3});
+    wait_for_less(before, 4);
+    tier_->fail_reads(FailingReads::kNone);
+    expect_read(*queue_);
+    emulation::set_late_answers(0);
+    for (int64_t chunk = 0; chunk < 12; ++chunk) expect_letters(*store, 1, {chunk});
+  }
+}
+
+// A store closes before the transfers begin that took the memory of another store's records.
+TEST_F(QueuedReads, AClosedStoreFreesNoMemoryThatIsStillRead) {
+  const auto residency = std::make_shared<Residency>(23 * record());
+  auto closing = make(0, &io_, 0, residency);
+  append(*closing, 0);
+  for (int layer = 0; layer < kLayers; ++layer) expect_letters(*closing, layer, {0});
+  closing->release(*queue_);
+  closing->rest();
+  const auto store = make(0, &io_, 0, residency);
+  for (int64_t chunk = 0; chunk < 14; ++chunk) append(*store, chunk);
+  for (int64_t chunk = 0; chunk < 14; ++chunk) {
+    pass_steps(*store);
+    for (int layer = 0; layer < kLayers; ++layer) expect_letters(*store, layer, {chunk});
+  }
+  for (int layer = 0; layer < kLayers; ++layer) expect_letters(*store, layer, {0, 1, 2, 3, 4, 5, 6});
+  store->release(*queue_);
+  pass_steps(*store);
+  ASSERT_EQ(closing->stats().n_resident, 0);
+  const auto queue = take(backend_->create_queue());
+  for (int layer = 0; layer < kLayers; ++layer) queue_reads(*store, *queue, layer, store->resident(layer));
+  store->release(*queue);
+  struct Busy : IoWork {
+    std::promise<void> begun, end;
+    bool run_one() override {
+      begun.set_value();
+      end.get_future().wait();
+      return false;
+    }
+  } busy;
+  ASSERT_TRUE(io_.add(busy));
+  busy.begun.get_future().wait();
+  const int64_t n_resident = store->stats().n_resident, before = emulation::device_use().bytes;
+  for (int layer = 0; layer < kLayers; ++layer) closing->prefetch(layer, Chunks{0});
+  const int64_t n_taken = n_resident - store->stats().n_resident;
+  EXPECT_EQ(n_taken, kLayers);
+  std::thread closer([&] { closing.reset(); });
+  wait_for_less(before, n_taken);
+  busy.end.set_value();
+  closer.join();
+  expect_read(*queue);
 }
 
 }  // namespace

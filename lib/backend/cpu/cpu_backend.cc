@@ -31,7 +31,7 @@ class CpuQueue : public Queue {};
 class CpuFence : public Fence {
  public:
   bool done() const override { return true; }
-  Status wait() override { return {}; }  // operations that fail say so at once
+  Status wait() const override { return {}; }  // operations that fail say so at once
 };
 
 class CpuTable : public Table {

@@ -216,7 +216,7 @@ bool CudaFence::done() const {
   return !device_.use().ok() || device_.api().ask_event(event_, &done) != 0 || done;
 }
 
-Status CudaFence::wait() {
+Status CudaFence::wait() const {
   QUIRE_TRY(device_.use());
   const int error = device_.api().finish_event(event_);
   QUIRE_TRY(failure_);

@@ -173,7 +173,7 @@ class CudaFence : public Fence {
   static Result<std::unique_ptr<CudaFence>> record(CudaQueue& queue);
   ~CudaFence() override;
   bool done() const override;
-  Status wait() override;
+  Status wait() const override;
   Event event() const { return event_; }
 
  private:

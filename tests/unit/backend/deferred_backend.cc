@@ -171,7 +171,7 @@ class DeferredFence : public Fence {
     (void)worker_->wait(line_, number_);
     return true;
   }
-  Status wait() override {
+  Status wait() const override {
     if (held()) ++slow_->n_waited_;
     return worker_->wait(line_, number_);
   }
