@@ -78,7 +78,8 @@ class Graphs : public testing::Test {
 
   static constexpr int kNumbers = 4;
   const DeviceApi& api_ = emulation::device_api();
-  const cuda::CudaDevice device_{api_, 0};
+  Allocator allocator_;
+  const cuda::CudaDevice device_{api_, 0, allocator_};
   cuda::Stream stream_ = nullptr;
   float* numbers_ = nullptr;
   std::optional<cuda::StepGraphs> graphs_;

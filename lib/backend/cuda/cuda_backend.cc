@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <typeinfo>
 #include <utility>
 
 #include "lib/backend/cuda/cuda_operations.h"
@@ -23,16 +22,6 @@ constexpr size_t kSmallUpload = size_t{256} << 10;
 // (gather), for as single copies they would leave the bus idle for much of the time. Nobody has measured the bound.
 constexpr size_t kLargeUpload = size_t{1} << 20;
 
-// Staging memory of the host's, where no pinned memory is left.
-class HostBuffer : public Buffer {
- public:
-  explicit HostBuffer(HostMemory memory) : Buffer(memory.size()), memory_(std::move(memory)) {}
-  void* host() const override { return memory_.data(); }
-
- private:
-  HostMemory memory_;
-};
-
 // Weights that are dequantised together: those of consecutive columns of a product.
 struct WeightSlab {
   int64_t columns;
@@ -45,11 +34,10 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(Allocator& allocator, const DeviceApi& api, int index, const DeviceFacts& facts,
               std::string blas_obstacle, const CudaOptions& options)
-      : allocator_(allocator),
-        facts_(facts),
+      : facts_(facts),
         blas_obstacle_(std::move(blas_obstacle)),
         most_dequantized_bytes_(options.most_dequantized_bytes),
-        device_(api, index),
+        device_(api, index, allocator),
         lists_(device_, total_),
         loader_(device_, total_, options.pool) {}
 
@@ -68,12 +56,8 @@ class CudaBackend final : public Backend {
 
   // ---- memory and queues
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
-    auto memory = DeviceMemory::make(device_, bytes, kind);
-    if (memory.ok()) return std::unique_ptr<Buffer>(std::make_unique<CudaBuffer>(std::move(*memory), kind));
-    if (kind == MemoryKind::kDevice || memory.status().code() != Code::kOutOfMemory) return memory.status();
-    HostMemory plain(allocator_, bytes);
-    if (!plain) return memory.status();
-    return std::unique_ptr<Buffer>(std::make_unique<HostBuffer>(std::move(plain)));
+    QUIRE_ASSIGN(auto memory, DeviceMemory::make(device_, bytes, kind));
+    return std::unique_ptr<Buffer>(std::make_unique<CudaBuffer>(std::move(memory), kind));
   }
   Result<std::unique_ptr<Queue>> create_queue() override {
     QUIRE_ASSIGN(auto queue, CudaQueue::create(device_, total_));
@@ -324,7 +308,6 @@ class CudaBackend final : public Backend {
   Status multiply_dequantized(Exec exec, Rows x, int64_t n, const DeviceMatrix& w, const float* bias, Write write,
                               Rows y);
 
-  Allocator& allocator_;
   const DeviceFacts facts_;
   const std::string blas_obstacle_;  // why cuBLASLt does not multiply; empty: it does
   const size_t most_dequantized_bytes_;
@@ -370,8 +353,8 @@ Status CudaBackend::upload_all(Queue& queue, std::span<const StagedUpload> uploa
   };
   for (const StagedUpload& u : uploads) {
     const bool aligned = (u.from_offset | u.to_offset) % kGatherAlignment == 0;
-    const Buffer& from = *u.from;
-    if (u.bytes >= kLargeUpload || !aligned || typeid(from) != typeid(CudaBuffer)) {
+    const auto& from = static_cast<const CudaBuffer&>(*u.from);
+    if (u.bytes >= kLargeUpload || !aligned || from.is_plain()) {
       QUIRE_TRY(upload(queue, static_cast<const std::byte*>(from.host()) + u.from_offset, *u.to, u.to_offset, u.bytes));
       continue;
     }
@@ -500,7 +483,7 @@ size_t attention_bytes(const KvGeometry& geometry, int n_query_heads, int64_t n_
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Allocator& allocator, const DeviceApi& api, int device,
                                                      const CudaOptions& options) {
-  const CudaDevice of(api, device);
+  const CudaDevice of(api, device, allocator);
   DeviceFacts facts;
   QUIRE_TRY(of.check(api.describe(device, &facts), "asking what it is"));
   if (!facts.usable) {

@@ -39,7 +39,11 @@ Result<DeviceMemory> DeviceMemory::make(const CudaDevice& device, size_t bytes, 
   const size_t least = std::max<size_t>(bytes, 1);
   const bool staging = kind == MemoryKind::kStaging;
   const int error = (staging ? device.api().allocate_host : device.api().allocate)(least, &made.data_);
-  if (error != 0) {
+  if (error != 0 && staging && device.api().is_out_of_memory(error))
+    made.plain_ = HostMemory(device.allocator(), least);
+  if (made.is_plain()) {
+    made.data_ = made.plain_.data();
+  } else if (error != 0) {
     made.data_ = nullptr;
     const std::string what = "allocating " + std::to_string(bytes) + (staging ? " bytes of host memory" : " bytes");
     return device.check(error, what.c_str());
@@ -51,7 +55,7 @@ Result<DeviceMemory> DeviceMemory::make(const CudaDevice& device, size_t bytes, 
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (!data_) return;
+  if (!data_ || is_plain()) return;
   (void)device_->use();
   const DeviceApi& api = device_->api();
   (void)(kind_ == MemoryKind::kStaging ? api.release_host(data_) : api.release(data_, std::max<size_t>(size_, 1)));

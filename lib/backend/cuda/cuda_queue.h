@@ -191,6 +191,7 @@ class CudaBuffer final : public Buffer {
   CudaBuffer(DeviceMemory memory, MemoryKind kind) : Buffer(memory.size()), memory_(std::move(memory)), kind_(kind) {}
   void* host() const override { return kind_ == MemoryKind::kStaging ? memory_.data() : nullptr; }
   std::byte* data() const { return memory_.data(); }
+  bool is_plain() const { return memory_.is_plain(); }
 
  private:
   const DeviceMemory memory_;

@@ -28,6 +28,7 @@ struct DeviceFaults {
   int64_t call = 0;        // of any function of the runtime that may fail
   int64_t allocation = 0;  // of device memory: out of memory
   int64_t host_allocation = 0;
+  bool pins_nothing = false;  // no memory of the host can be pinned
   int64_t launch = 0;         // is refused
   int64_t kernel = 0;         // fails when it runs, and its stream with it
   bool for_good = false;      // then every call fails from there on, as those of a CUDA context do

@@ -210,6 +210,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   return perform("cudaMallocHost", [&] {
+    if (state().faults.pins_nothing) return cudaErrorMemoryAllocation;
     return allocate(state().host, state().use.host_bytes, state().faults.host_allocation, bytes, memory);
   });
 }
