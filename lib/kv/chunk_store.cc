@@ -515,6 +515,11 @@ void ChunkStore::release(Queue& queue) noexcept {
   residency_->release(user_, queue);
 }
 
+void ChunkStore::release(std::shared_ptr<const Fence> fence) noexcept {
+  if (!std::exchange(pins_all_, false)) hide();
+  residency_->release(user_, std::move(fence));
+}
+
 // Of the CPU there is nothing to copy beforehand: its lower tiers take work or a disk.
 void ChunkStore::computed(int64_t n_tokens, int64_t n_entries) noexcept {
   if (!spills() || !backend_.has_own_memory()) return;

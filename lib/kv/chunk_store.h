@@ -211,6 +211,8 @@ class ChunkStore {
   }
   // Nothing more will be queued on what was acquired: other sessions can have its memory when the work is done.
   void release(Queue& queue) noexcept;
+  // The same with a fence behind all work on it, which other stores may be given too.
+  void release(std::shared_ptr<const Fence> fence) noexcept;
   // No stream works on the session any more: its records are the first to leave memory when others need room.
   void rest();
   // The first n_tokens tokens of the text are computed, and its first n_entries condensed entries: the records of their

@@ -248,6 +248,11 @@ void Residency::release(RecordUser& user, Queue& queue) noexcept {
     } catch (const std::bad_alloc&) {
     }
   }
+  release(user, std::move(fence));
+}
+
+void Residency::release(RecordUser& user, std::shared_ptr<const Fence> fence) noexcept {
+  if (!user.transfers_) return;
   MutexLock lock(mutex_);
   user.fence_ = fence && !fence->done() ? std::move(fence) : nullptr;
   unpin(user);

@@ -168,7 +168,9 @@ class Residency final : private TransferListener {
   // Begins to bring the records into memory, the first ones first, as far as half of what the user can have and what is
   // not pinned suffice. What fails is as if it had not been asked for.
   void prefetch(RecordUser& user, std::span<Record* const> records, Access access) noexcept;
-  // Nothing more will be queued on what is pinned: it can leave when that work is done.
+  // Nothing more will be queued on what is pinned: it can leave when `fence`, which is behind that work, is done.
+  void release(RecordUser& user, std::shared_ptr<const Fence> fence) noexcept;
+  // The same where all of the work is in `queue`.
   void release(RecordUser& user, Queue& queue) noexcept;
   // The session's records are the first to leave until it asks for some again.
   void rest(RecordUser& user);

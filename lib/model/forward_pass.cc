@@ -205,16 +205,26 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
     QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
   DropQueue drop(queue_);
+  // Behind the layers.
+  std::shared_ptr<const Fence> fence;
   struct Release {  // however it ends, nothing is queued on their records any more
     std::span<const Sequence> sequences;
     Queue& queue;
+    const std::shared_ptr<const Fence>& fence;
     ~Release() {
-      for (const Sequence& s : sequences) s.kv->release(queue);
+      for (const Sequence& s : sequences) {
+        if (fence) {
+          s.kv->release(fence);
+        } else {
+          s.kv->release(queue);
+        }
+      }
     }
   };
   {
-    const Release release{sequences, *queue_};
+    const Release release{sequences, *queue_, fence};
     QUIRE_TRY(run(sequences, {*queue_, cancel}));
+    QUIRE_ASSIGN(fence, backend_.record(*queue_));
   }
   std::vector<HiddenStates::AdapterRun> adapters;
   int64_t row = 0;
@@ -233,7 +243,6 @@ Result<HiddenStates> ForwardPass::forward(std::span<const Sequence> sequences, c
     states.count_later(counts_of(rows), own.picks(), chooses_once(rows) ? 0 : own.n_picks,
                        methods_before(rows, config_.n_layers));
   }
-  QUIRE_ASSIGN(auto fence, backend_.record(*queue_));
   states.end_with(std::move(fence));
   drop.keep();
   return states;

@@ -59,7 +59,7 @@ class HiddenStates {
 
   // ---- the pass's
   // Everything was queued that was not queued before the last one.
-  void end_with(std::unique_ptr<Fence> fence) { fence_ = std::move(fence); }
+  void end_with(std::shared_ptr<const Fence> fence) { fence_ = std::move(fence); }
   // Choices of n layers, which lie `stride` picks apart when the pass is done (0: it is one layer's for all of them).
   void count_later(ChoiceCounts counts, const int32_t* picks, int64_t stride, int n_layers) {
     choices_.push_back({std::move(counts), picks, stride, n_layers});
@@ -86,7 +86,7 @@ class HiddenStates {
     const std::byte* said = nullptr;
   };
 
-  std::unique_ptr<Fence> fence_;
+  std::shared_ptr<const Fence> fence_;
   Rows rows_;
   std::vector<AdapterRun> adapters_;  // ascending ends
   std::vector<LaterChoices> choices_;

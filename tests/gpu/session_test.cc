@@ -16,6 +16,8 @@
 #include <string>
 #include <thread>
 
+#include "lib/model/forward_pass.h"
+#include "lib/model/strategy_context.h"
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/emulation/emulated_device.h"
 #include "tests/source_path.h"
@@ -523,6 +525,36 @@ TEST_F(EmulatedDeviceSessions, FailedStepsLeaveTheSession) {
     SCOPED_TRACE(n_failed);
     EXPECT_GT(n_failed, f.which == &Faults::launch || f.which == &Faults::kernel ? 4 : 0);
   }
+}
+
+// What the records of all sequences of a step wait for is one event.
+TEST_F(EmulatedDeviceSessions, AStepOfManySequencesRecordsNoMoreEvents) {
+  const auto device = on_device("short_128");
+  const LlamaModel& model = *device->llama;
+  const auto strategy = take(make_strategy("full", strategy_context(model.config(), {})));
+  const Ropes ropes = take(model.create_ropes(*strategy));
+  const Tokens tokens = random_tokens(*device, 20);
+  const auto n_recorded = [&](size_t n_sequences) {
+    ForwardPass pass(model);
+    std::vector<std::unique_ptr<ChunkStore>> stores;
+    std::vector<Sequence> sequences(n_sequences);
+    for (Sequence& s : sequences) {
+      stores.push_back(take(ChunkStore::create(model.backend(), model.kv_geometry(*strategy, ElementType::kF16),
+                                               model.config().n_layers, {})));
+      expect_ok(stores.back()->reserve(0, 20));
+      s.tokens = tokens;
+      s.strategy = strategy.get();
+      s.ropes = &ropes;
+      s.kv = stores.back().get();
+    }
+    const int64_t before = emulation::device_use().n_recorded;
+    HiddenStates states = take(pass.forward(sequences, nullptr));
+    const int64_t n = emulation::device_use().n_recorded - before;
+    expect_ok(pass.finish(states));
+    return n;
+  };
+  EXPECT_EQ(n_recorded(1), 1);
+  EXPECT_EQ(n_recorded(4), 1);
 }
 
 // As where a system allows little memory to be pinned: copies are slower, and the numbers are the same.

@@ -71,7 +71,8 @@ struct DeviceUse {
   int64_t n_streams = 0;
   int64_t n_pools = 0;  // of memory, each with a stream of its own; they stay
   int64_t n_events = 0;
-  int64_t n_graphs = 0;  // that can be launched
+  int64_t n_recorded = 0;  // events, as often as each was
+  int64_t n_graphs = 0;    // that can be launched
   int64_t n_graphs_in_the_making = 0;
   int64_t n_calls = 0;        // of all functions of the runtime that may fail
   int64_t n_allocations = 0;  // made in all, of the device's memory

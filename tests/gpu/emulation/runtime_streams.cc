@@ -123,6 +123,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (recorded.device != device || this_thread().device != device) return cudaErrorInvalidResourceHandle;
     recorded.recorded = end_of(stream);
     recorded.n_asked = 0;
+    ++state().use.n_recorded;
     return cudaSuccess;
   });
 }
