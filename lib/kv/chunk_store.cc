@@ -115,13 +115,15 @@ Status ChunkStore::let_spill() {
 
 // ---- room
 
-// Where the runtime's memory does not suffice, what is kept of released sessions goes, a text at a time.
+// Where the runtime's memory does not suffice, and the device has no more than was known, what is kept of released
+// sessions goes, a text at a time.
 template <typename Do>
 Status ChunkStore::with_room(const Do& reserve) {
-  for (;;) {
+  for (bool looked = false;;) {
     Status status = reserve();
-    const bool of_runtime = status.code() == Code::kOutOfMemory ||
-                            (status.code() == Code::kBudget && account_.room() < account_.own_room());
+    const bool of_budget = status.code() == Code::kBudget && account_.room() < account_.own_room();
+    if (of_budget && !std::exchange(looked, true) && residency_->look_again(user_)) continue;
+    const bool of_runtime = status.code() == Code::kOutOfMemory || of_budget;
     if (!of_runtime || !options_.cache || !options_.cache->drop_oldest(*residency_)) return status;
   }
 }

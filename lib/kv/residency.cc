@@ -301,11 +301,18 @@ bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
 }
 
 void Residency::begin_step(RecordUser& user) {
-  if (ran_short_.exchange(false) || budget_->shortage() > 0) looked_at_ns_ = 0;
+  if (ran_short_.exchange(false)) looked_at_ns_ = 0;
   look_at_device(user.backend_);
   MutexLock lock(mutex_);
   user.step_before_began_ = std::exchange(user.step_began_, clock_);
   user.layer_ = -1;
+}
+
+bool Residency::look_again(RecordUser& user) {
+  const int64_t before = budget_->room();
+  looked_at_ns_ = 0;
+  look_at_device(user.backend_);
+  return budget_->room() > before;
 }
 
 // What models loaded later and other processes take is not there for records.

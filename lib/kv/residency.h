@@ -186,8 +186,10 @@ class Residency final : private TransferListener {
   // Begins to write complete records that leave next and are not written yet, as many as a budget of the user's asks
   // for. They stay in memory; what fails is written when it leaves. Without an I/O thread it does nothing.
   void write_behind(RecordUser& user) noexcept;
-  // At the beginning of a step. Where there was too little, asks the device what it has left: it may be more now.
+  // At the beginning of a step. Where an allocation failed, asks the device what it has left: it may be more now.
   void begin_step(RecordUser& user);
+  // Asks the device at once. Whether it has more room than was known.
+  bool look_again(RecordUser& user);
   // Copies a record that the user holds to the host, from where it is.
   Status read(RecordUser& user, Queue& queue, Record& record, std::span<std::byte> out);
 

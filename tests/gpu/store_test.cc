@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <thread>
@@ -128,6 +129,28 @@ TEST_F(DeviceStore, WhereTheHostHasRoomForOneOthersLeave) {
     EXPECT_EQ(store->resident(0), Chunks({1, 2, 5, 6, 7, 8}));
     for (int64_t chunk = 0; chunk < 9; ++chunk) expect_letters(*store, 0, {chunk});
   }
+}
+
+// A session that offloads is always short of room. Its steps ask the device ten times a second at most.
+TEST_F(DeviceStore, StepsSeldomAskWhatIsFree) {
+  const auto store = make(0, nullptr, 0, std::make_shared<Residency>(9 * record()));
+  for (int64_t chunk = 0; chunk < 12; ++chunk) append(*store, chunk);
+  store->release(*queue_);
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t before = emulation::device_use().n_asked_free;
+  for (int step = 0; step < 100; ++step) pass_steps(*store);
+  const int64_t n_asked = emulation::device_use().n_asked_free - before;
+  EXPECT_LE(n_asked, 1 + (std::chrono::steady_clock::now() - begin) / std::chrono::milliseconds(100));
+}
+
+// Before a request is refused for what the device has left, that is asked again.
+TEST_F(DeviceStore, WhatTheDeviceHasGotBackIsThereAtOnce) {
+  const int64_t left = backend_->device_bytes_for_work() + 6 * record();
+  emulation::set_device_faults({.memory_bytes = emulation::device_use().bytes + left});
+  const auto store = make(0, nullptr);
+  EXPECT_EQ(store->reserve(0, 12 * 16).code(), Code::kBudget);
+  emulation::set_device_faults({});
+  expect_ok(store->reserve(0, 12 * 16));
 }
 
 // Work that is queued on records, here copies to the host, and not done until somebody waits for it.

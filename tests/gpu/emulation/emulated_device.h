@@ -75,6 +75,7 @@ struct DeviceUse {
   int64_t n_graphs = 0;    // that can be launched
   int64_t n_graphs_in_the_making = 0;
   int64_t n_calls = 0;        // of all functions of the runtime that may fail
+  int64_t n_asked_free = 0;   // how often it was asked what is free
   int64_t n_allocations = 0;  // made in all, of the device's memory
   int64_t n_launches = 0;     // of kernels, those that become parts of a graph too; not those of graphs
   int64_t n_graph_launches = 0;

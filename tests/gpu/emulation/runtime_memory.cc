@@ -108,6 +108,7 @@ extern "C" {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return perform("cudaMemGetInfo", [&] {
+    ++state().use.n_asked_free;
     if (state().faults.hides_free_memory) return cudaErrorInvalidValue;
     *total = static_cast<size_t>(memory_bytes());
     *free = static_cast<size_t>(free_bytes());
