@@ -69,6 +69,8 @@ class Backend {
   // The same for several pieces at once, in any order: no two of them overlap. Both memories live until they are done.
   // A device for which many small copies are slow overrides this (coarse_operations.cc: one upload() each).
   virtual Status upload_all(Queue& queue, std::span<const StagedUpload> uploads);
+  // A point behind all that was queued. Where none can be made, which is said or thrown (std::bad_alloc), all of that
+  // is done: memory that it works on may be released.
   virtual Result<std::unique_ptr<Fence>> record(Queue& queue) = 0;
   // What is queued from now on begins when the fence, of another queue, is done.
   virtual Status wait(Queue& queue, const Fence& fence) = 0;

@@ -9,6 +9,8 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <string>
 #include <thread>
 #include <tuple>
 
@@ -455,6 +457,29 @@ TEST(CudaQueue, WhatFailsLateIsSaidByTheNextFence) {
   EXPECT_TRUE(fence->done());
   device.queue = take(device.backend->create_queue());
   EXPECT_EQ(device.values(kBF16, *y), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(CudaQueue, WhereNoFenceCanBeMadeAllIsDone) {
+  if (wants_gpu()) GTEST_SKIP() << "of the emulation";
+  Device device;
+  const std::vector<float> values{1, 2, 3, 4};
+  const auto x = device.elements(kF32, values);
+  std::set<std::string> failed;
+  for (int64_t n = 1; n < 8; ++n) {
+    std::vector<float> got(values.size());
+    EXPECT_TRUE(device.backend->download(*device.queue, *x, 0, got.data(), got.size() * sizeof(float)).ok());
+    emulation::set_device_faults({.call = n});
+    auto fence = device.backend->record(*device.queue);
+    emulation::set_device_faults({});
+    if (fence.ok()) {
+      EXPECT_TRUE((*fence)->wait().ok());
+      continue;
+    }
+    failed.insert(emulation::failed_call());
+    EXPECT_EQ(got, values) << emulation::failed_call();
+    EXPECT_TRUE(finish_queue(*device.backend, *device.queue).ok());
+  }
+  EXPECT_THAT(failed, testing::IsSupersetOf({"cudaEventCreateWithFlags", "cudaEventRecord"}));
 }
 
 TEST(CudaQueue, ACancelledOneSaysSo) {

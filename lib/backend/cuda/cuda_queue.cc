@@ -196,16 +196,24 @@ Result<void* const*> CudaQueue::pages(const Representations& representations) {
 
 Result<std::unique_ptr<CudaFence>> CudaFence::record(CudaQueue& queue) {
   const CudaDevice& device = queue.device();
+  struct FinishUnlessRecorded {
+    CudaQueue& queue;
+    bool recorded = false;
+    ~FinishUnlessRecorded() {
+      if (!recorded) (void)queue.device().api().finish_stream(queue.stream());
+    }
+  } work{queue};
   QUIRE_TRY(device.use());
   if (queue.failure().ok()) (void)queue.flush();  // its failure is the queue's, and so the fence's
-  Event event = nullptr;
-  QUIRE_TRY(device.check(device.api().create_event(&event), "creating an event"));
-  std::unique_ptr<CudaFence> fence(new CudaFence(device, event, queue.failure()));
-  QUIRE_TRY(device.check(device.api().record_event(event, queue.stream()), "recording an event"));
+  std::unique_ptr<CudaFence> fence(new CudaFence(device, queue.failure()));
+  QUIRE_TRY(device.check(device.api().create_event(&fence->event_), "creating an event"));
+  QUIRE_TRY(device.check(device.api().record_event(fence->event_, queue.stream()), "recording an event"));
+  work.recorded = true;
   return fence;
 }
 
 CudaFence::~CudaFence() {
+  if (!event_) return;
   (void)device_.use();
   (void)device_.api().destroy_event(event_);
 }

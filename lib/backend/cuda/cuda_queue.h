@@ -177,12 +177,11 @@ class CudaFence : public Fence {
   Event event() const { return event_; }
 
  private:
-  CudaFence(const CudaDevice& device, Event event, Status failure)
-      : device_(device), event_(event), failure_(std::move(failure)) {}
+  CudaFence(const CudaDevice& device, Status failure) : device_(device), failure_(std::move(failure)) {}
 
   const CudaDevice& device_;
-  const Event event_;
-  const Status failure_;  // of what was queued before it
+  Event event_ = nullptr;  // record()'s
+  const Status failure_;   // of what was queued before it
 };
 
 // Memory of the device, or staging memory.
