@@ -65,7 +65,6 @@ __global__ void __launch_bounds__(kThreads)
   }
   QUIRE_UNROLL for (int i = 0; i < kLoads; ++i) {
     const int unit = first + i * kWarpSize;
-    if (unit >= n_units) break;
     const int at = unit * kElements;
     if (at + kElements <= k) {
       alignas(16) unsigned pairs[kElements / 2];

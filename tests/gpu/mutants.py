@@ -257,8 +257,6 @@ FAULTS = [
     ("a run is written to the place of the first one", "dequantize_rows.cu", "Unit::element(unit, v) +", "Unit::element(unit, 0) +", ROWS),
     ("units behind the end of a row are written", "dequantize_rows.cu",
      "    if (unit >= n_units) break;\n    QUIRE_UNROLL", "    QUIRE_UNROLL", ROWS),
-    ("units of floats behind the end of a row are written", "dequantize_rows.cu",
-     "    if (unit >= n_units) break;\n    const int at", "    const int at", ROWS),
     ("a row's last unit of floats is written whole", "dequantize_rows.cu", "if (at + kElements <= k)", "if (at < k)", ROWS),
     ("rows behind the last one are written", "dequantize_rows.cu", "  if (row >= w.n) return;\n", "", ROWS),
     ("rows of floats behind the last one are written", "dequantize_rows.cu", "  if (row >= n) return;\n", "", ROWS),
