@@ -44,7 +44,8 @@ function Session:feed_tokens(ids, positions)
   end
 end
 
--- Queues messages, {role, text} or {role = role, content = text} each; behind an answer they end its turn first. Options as of Tokenizer:render_chat.
+-- Queues messages, {role, text} or {role = role, content = text} each; behind an answer they end its turn first.
+-- Options as of Tokenizer:render_chat.
 function Session:feed_messages(messages, given)
   raw.session_feed_messages(handles.of(self), options.chat(messages, given))
 end

@@ -49,7 +49,8 @@ function Tokenizer:chat_template()
   return raw.tokenizer_get_chat_template(handles.of(self))
 end
 
--- A conversation, {role, text} or {role = role, content = text} each, as one text, for looking at. Options: template (a name), date ("2025-06-30"),
+-- A conversation, {role, text} or {role = role, content = text} each, as one text, for looking at.
+-- Options: template (a name), date ("2025-06-30"),
 -- answer = false (do not begin one), thinking = false.
 function Tokenizer:render_chat(messages, given)
   return raw.tokenizer_render_chat(handles.of(self), options.chat(messages, given))
