@@ -300,6 +300,26 @@ bool Residency::make_room_on_device(RecordUser& user, int64_t bytes) {
   return budget_->used() < before;
 }
 
+bool Residency::give_back(Backend& backend, int64_t bytes) {
+  TierAccount account("of memory", 0, budget_);
+  RecordUser nobody(backend, account, {}, 0);  // holds nothing, and waits for what leaves
+  const int64_t before = budget_->used();
+  MutexLock lock(mutex_);
+  while (before - budget_->used() < bytes) {
+    if (Record* const victim = choose_idle(nobody)) {
+      if (!push_out(nobody, *victim).ok()) break;
+    } else if (n_in_transit_ > 0 || n_releasing_ > 0) {
+      wait(nobody);
+    } else {
+      break;
+    }
+  }
+  settle(nobody);
+  const int64_t used = budget_->used();
+  budget_->set_ceiling(used);
+  return used < before;
+}
+
 void Residency::begin_step(RecordUser& user) {
   if (ran_short_.exchange(false)) looked_at_ns_ = 0;
   look_at_device(user.backend_);

@@ -181,6 +181,10 @@ class Residency final : private TransferListener {
   Status make_room(RecordUser& user, int64_t bytes);
   // The same where the device had no memory for them. False: no record has left.
   bool make_room_on_device(RecordUser& user, int64_t bytes);
+  // Records that count for nobody or for sessions that rest leave memory, until so many bytes are released or none is
+  // left that may: for what is no record, as the weights of another model. It stays theirs until the device is looked
+  // at the next time. Whether any has left.
+  bool give_back(Backend& backend, int64_t bytes);
   // Nothing will be written to the chunk's records any more, unless the text is cut.
   void complete(ChunkRecords& chunk);
   // Begins to write complete records that leave next and are not written yet, as many as a budget of the user's asks
@@ -261,6 +265,7 @@ class Residency final : private TransferListener {
   static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
   static Record* own_victim(RecordUser& user);
   static bool needed_soon(const RecordUser& user, const Record& record);
+  Record* choose_idle(RecordUser& user) QUIRE_REQUIRES(mutex_);
   Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
   int64_t capacity_of(const RecordUser& user) const QUIRE_REQUIRES(mutex_);
   static RecordUser& charged(const Record& record, const OwnedRecords& owner);

@@ -405,9 +405,9 @@ Record* Residency::own_victim(RecordUser& user) {
   return oldest;
 }
 
-Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
-  Record* const own = own_victim(user);
-  if (user.account_.own_room() - staging_left(user) < bytes) return own;
+// Of what is kept of released sessions the record used longest ago, else of what counts for nobody or for sessions that
+// rest.
+Record* Residency::choose_idle(RecordUser& user) {
   Record* best = nullptr;
   uint64_t best_used_at = 0;
   const auto consider = [&](const OwnedRecords& owned) {
@@ -427,8 +427,14 @@ Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
   for (RecordUser* const other : users_) {
     if (other->rests_) consider(other->owned_);
   }
-  if (best) return best;
-  best = own;
+  return best;
+}
+
+Record* Residency::choose_victim(RecordUser& user, int64_t bytes) {
+  Record* const own = own_victim(user);
+  if (user.account_.own_room() - staging_left(user) < bytes) return own;
+  if (Record* const idle = choose_idle(user)) return idle;
+  Record* best = own;
   int64_t most = best ? user.owned_.bytes : 0;
   for (RecordUser* const other : users_) {
     if (other->owned_.bytes <= most) continue;

@@ -108,7 +108,9 @@ Result<const std::string*> AdapterLoader::replacement(const std::string& weight)
 Status AdapterLoader::load_matrix(const std::string& tensor, int64_t rows, int64_t columns,
                                   std::unique_ptr<Matrix>& matrix, const RowOrder& order) {
   QUIRE_ASSIGN(const auto view, files_->tensors().view(tensor, std::array{rows, columns}));
-  QUIRE_ASSIGN(matrix, backend_.create_matrix(std::array{MatrixPart{rows, view.type}}, columns));
+  const std::array parts{MatrixPart{rows, view.type}};
+  QUIRE_ASSIGN(matrix, pieces_.with_room(backend_.matrix_bytes(parts, columns),
+                                         [&] { return backend_.create_matrix(parts, columns); }));
   QUIRE_TRY(pieces_.load_rows(source(tensor), rows, {}, order, *matrix, 0));
   count(matrix->bytes, rows * columns);
   advance(tensor);

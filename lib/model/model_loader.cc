@@ -202,7 +202,8 @@ Status ModelLoader::Impl::load_matrix(const WeightParts& layout, std::unique_ptr
     for (const WeightPart& part : layout.parts) count_tensor(weight_name(part), part.name, part.rows * layout.k);
   } else {
     ++n_packed_;
-    QUIRE_ASSIGN(matrix, backend_.create_matrix(parts, layout.k));
+    QUIRE_ASSIGN(matrix, pieces_.with_room(backend_.matrix_bytes(parts, layout.k),
+                                           [&] { return backend_.create_matrix(parts, layout.k); }));
     int64_t row = 0;
     for (const WeightPart& part : layout.parts) {
       QUIRE_TRY(load_part(*matrix, part, weight_name(part), row));

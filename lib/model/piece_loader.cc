@@ -77,7 +77,8 @@ PieceLoader::PieceLoader(Backend& backend, const LoadControl& control)
     : backend_(backend),
       engine_(control.engine ? *control.engine : inline_),
       cancel_(control.cancel),
-      piece_bytes_(control.piece_bytes) {}
+      piece_bytes_(control.piece_bytes),
+      make_room_(control.make_room) {}
 
 PieceLoader::~PieceLoader() { (void)engine_.finish(); }
 
@@ -169,8 +170,10 @@ Result<std::unique_ptr<Table>> PieceLoader::load_table(const Source& source, int
     }
   }
   if (reading.mapped()) source.files->drop(source.tensor);  // read again row by row, as tokens ask for them
-  if (stays_mapped) return backend_.create_table(rows, columns, type, reading.mapped(), source.files);
-  return backend_.create_table(rows, columns, type, table->host(), table);
+  return with_room(static_cast<size_t>(rows) * row_bytes(type, columns), [&] {
+    if (stays_mapped) return backend_.create_table(rows, columns, type, reading.mapped(), source.files);
+    return backend_.create_table(rows, columns, type, table->host(), table);
+  });
 }
 
 Status PieceLoader::read_values(const Source& source, std::span<const int64_t> shape, std::vector<float>& values) {
@@ -204,7 +207,7 @@ Result<std::unique_ptr<Buffer>> PieceLoader::load_buffer(std::vector<float> valu
     QUIRE_ASSIGN(queue_, backend_.create_queue());
   }
   const size_t bytes = values.size() * sizeof(float);
-  QUIRE_ASSIGN(auto buffer, backend_.allocate(bytes, MemoryKind::kDevice));
+  QUIRE_ASSIGN(auto buffer, with_room(bytes, [&] { return backend_.allocate(bytes, MemoryKind::kDevice); }));
   auto kept = std::make_shared<const std::vector<float>>(std::move(values));
   QUIRE_TRY(engine_.start([this, kept, bytes, target = buffer.get()]() -> Status {
     QUIRE_TRY(backend_.upload(*queue_, kept->data(), *target, 0, bytes));

@@ -22,6 +22,8 @@ struct LoadControl {
   // Bytes of tensors that were read, on the thread that loads; may be empty.
   std::function<void(int64_t done, int64_t total)> progress;
   LoadEngine* engine = nullptr;  // nullptr: the backend is used on the thread that loads
+  // Has others release so many bytes of the device's memory, or what they can. False: none can be had; may be empty.
+  std::function<bool(int64_t bytes)> make_room;
   // Read and packed at once, but at least one row, or one head where the rows of heads are put in order.
   int64_t piece_bytes = int64_t{16} << 20;
 };
@@ -52,6 +54,16 @@ class PieceLoader {
   Status read_values(const Source& source, std::span<const int64_t> shape, std::vector<float>& values);
   // A buffer of these values, which is filled when finish() returns.
   Result<std::unique_ptr<Buffer>> load_buffer(std::vector<float> values);
+  // What make() makes on the device, which takes so many bytes. Where memory is lacking it is called again as long as
+  // others release some.
+  template <typename Make>
+  auto with_room(size_t bytes, const Make& make) const {
+    for (;;) {
+      auto made = make();
+      const bool lacks_room = !made.ok() && made.status().code() == Code::kOutOfMemory;
+      if (!lacks_room || !make_room_ || !make_room_(static_cast<int64_t>(bytes))) return made;
+    }
+  }
   // Waits until all that was loaded is in its place.
   Status finish() { return engine_.finish(); }
   // kCancelled if loading was cancelled.
@@ -67,6 +79,7 @@ class PieceLoader {
   LoadEngine& engine_;
   const CancelToken* cancel_;
   const int64_t piece_bytes_;
+  const std::function<bool(int64_t)> make_room_;
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<Buffer> stored_[2], deinterleaved_[2], widened_[2], ordered_[2];
   int turn_ = 0;

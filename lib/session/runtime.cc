@@ -87,6 +87,14 @@ std::shared_ptr<Residency> Runtime::residency(const Backend& backend) {
   return own;
 }
 
+bool Runtime::make_device_room(Backend& backend, int64_t bytes) {
+  if (!backend.has_own_memory() || bytes <= 0) return false;
+  const std::shared_ptr<Residency> records = residency(backend);
+  if (records->give_back(backend, bytes)) return true;
+  // Where the host has no place for records, that of a kept text gives them one.
+  return records->budget()->used() > 0 && prefix_cache_.drop_oldest(*records);
+}
+
 bool Runtime::add_session(const std::shared_ptr<Session>& session) {
   MutexLock lock(mutex_);
   if (close_begun_) return false;
@@ -109,6 +117,8 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
                                              const std::string& path, const ModelLoadOptions& options) {
   LoadControl control;
   control.progress = options.progress;
+  const auto make_room = [&](int64_t bytes) { return runtime->make_device_room(*device.backend, bytes); };
+  control.make_room = make_room;
   auto model = std::make_shared<Model>();
   QUIRE_ASSIGN(auto llama, run_load(*runtime, options.cancel.get(), control, [&](const LoadControl& c) {
                  ModelLoader loader(*device.backend, path,
@@ -128,6 +138,7 @@ Result<std::shared_ptr<Model>> load_model_on(std::shared_ptr<Runtime> runtime, D
     model->device_reason += "; " + device.shortcoming;
   }
   model->residency = runtime->residency(*device.backend);
+  make_room(device.backend->device_bytes_for_work() - device.backend->free_device_bytes());
   model->llama = std::move(llama);
   model->pass = std::make_unique<ForwardPass>(*model->llama);
   const LlamaWeights& weights = model->llama->weights();
@@ -157,6 +168,7 @@ Result<std::shared_ptr<LoadedAdapter>> load_adapter(std::shared_ptr<Model> model
   Runtime& runtime = *model->runtime;
   LoadControl control;
   control.progress = options.progress;
+  control.make_room = [&](int64_t bytes) { return runtime.make_device_room(model->llama->backend(), bytes); };
   QUIRE_ASSIGN(
       auto adapter, run_load(runtime, options.cancel.get(), control, [&](const LoadControl& c) {
         return AdapterLoader(model->llama->backend(), path, model->llama->config(), model->llama->weights(), c).load();

@@ -66,6 +66,9 @@ class Runtime {
   ThreadPool& pool() { return pool_; }
   // Of all KV caches on a device, whose backend this is. It lives as long as the runtime.
   std::shared_ptr<Residency> residency(const Backend& backend);
+  // Has sessions that rest, and texts that are kept of released ones, release so many bytes of the device's memory, or
+  // what they can. False: there is none. Any thread.
+  bool make_device_room(Backend& backend, int64_t bytes);
   const std::shared_ptr<PrefixTable>& prefixes() const { return prefixes_; }
   PrefixCache& prefix_cache() { return prefix_cache_; }
   const std::shared_ptr<TierBudget>& kv_host() const { return kv_host_; }

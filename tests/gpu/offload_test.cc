@@ -571,6 +571,56 @@ TEST(OffloadBudgets, TwoSessionsShareASmallDevice) {
   }
 }
 
+// Another model finds the memory of a session that rests, and that session goes on where it was.
+TEST(OffloadBudgets, ASessionThatRestsGivesWayToAModel) {
+  QUIRE_ONLY_EMULATED();
+  for (const bool is_released : {false, true}) {
+    SCOPED_TRACE(is_released ? "kept of a released session" : "of a session");
+    RuntimeOptions runtime_options;
+    runtime_options.prefix_cache_bytes = is_released ? int64_t{1} << 30 : 0;
+    const auto runtime = make_runtime_with_gpu(std::move(runtime_options));
+    const auto model = load_on(runtime, "cuda:0");
+    const SessionOptions options = options_for("full(kv_chunk=16)");
+    const Tokens text = random_tokens(*model, 190), more = random_tokens(*model, 20, 2);
+    auto session = make_session(model, options);
+    const Answer first = answer(session, text);
+    emulation::DeviceFaults faults;
+    faults.memory_bytes = emulation::device_use().bytes + model->llama->weights().bytes - first.stats.kv_full_bytes / 2;
+    const auto load_other = [&](const std::string& device) {
+      emulation::set_device_faults(faults);
+      ModelLoadOptions loading;
+      loading.device = device;
+      auto other = load_model(runtime, path_of("short_128"), loading);
+      emulation::set_device_faults({});
+      return other;
+    };
+    const auto working = take(GenerationStream::open(session, generating(100)));
+    (void)read(*working, 2);  // it is open while nobody reads on
+    EXPECT_EQ(load_other("cuda:0").status().code(), Code::kOutOfMemory);
+    EXPECT_EQ(take(load_other("auto"))->device, "cpu");
+    working->close();
+    const int64_t before = model->residency->budget()->used();
+    if (is_released) session.reset();
+    const auto other = take(load_other("auto"));
+    EXPECT_EQ(other->device, "cuda:0");
+    EXPECT_LE(model->residency->budget()->used(), before - first.stats.kv_full_bytes / 4);
+    if (is_released) continue;
+    const auto untouched = make_session(model, options);
+    (void)answer(untouched, text);
+    std::vector<Logits> went_on;
+    for (const auto& s : {untouched, session}) {
+      expect_ok(s->truncate(std::ssize(text)));
+      expect_ok(s->feed_tokens(more));
+      StreamOptions reading = generating(0);
+      reading.keep_logits = true;
+      expect_ok(run(s, reading).status);
+      went_on.push_back(kept_logits(*s, std::ssize(text), std::ssize(more)));
+    }
+    EXPECT_TRUE(same_bits(went_on[0], went_on[1]));
+    EXPECT_GT(stats(*session).kv_host.bytes_written, 0);
+  }
+}
+
 // ---- what is said beforehand
 
 TEST(OffloadPlan, SaysWhereTheCacheWillBe) {

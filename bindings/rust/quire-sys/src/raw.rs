@@ -1858,10 +1858,12 @@ extern "C" {
     /// mixture.
     /// Waits until loaded. The calling thread reads the files; the runtime's threads pack what was read,
     /// at most 16 MB (or one row, or head, of a matrix) at a time, between the steps of sessions, which
-    /// go on meanwhile. A cancel is seen before each file and each such piece. Errors: INVALID_ARGUMENT
-    /// (also: a device of which nothing is known; the message lists those that there are), NOT_FOUND,
-    /// IO, BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot use), OUT_OF_MEMORY,
-    /// CANCELLED, CLOSED.
+    /// go on meanwhile. A cancel is seen before each file and each such piece. Where a device's memory
+    /// does not suffice, chunks of the runtime's sessions on which no stream is open go to HOST (see
+    /// "Tiers") as far as the model needs theirs, here and in quire_adapter_load. Errors:
+    /// INVALID_ARGUMENT (also: a device of which nothing is known; the message lists those that there
+    /// are), NOT_FOUND, IO, BAD_FILE, UNSUPPORTED (also: a device that this build or machine cannot
+    /// use), OUT_OF_MEMORY, CANCELLED, CLOSED.
     ///
     /// [any-thread] since 0.1
     pub fn quire_model_load(
