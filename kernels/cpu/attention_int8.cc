@@ -339,9 +339,9 @@ QUIRE_CPU_EXPORT(quantize_row_int16);
 QUIRE_CPU_EXPORT(round_weights_int16);
 QUIRE_CPU_EXPORT(weight_factors_int16);
 QUIRE_CPU_EXPORT_VARIANTS(attention_scores_int8, attention_scores_int8_vnni, attention_scores_int8_vnni,
-                          attention_scores_int8_vnni);
+                          attention_scores_int8_vnni, attention_scores_int8);
 QUIRE_CPU_EXPORT_VARIANTS(accumulate_values_int8, accumulate_values_int8_vnni, accumulate_values_int8_vnni,
-                          accumulate_values_int8_vnni);
+                          accumulate_values_int8_vnni, accumulate_values_int8);
 
 void quantize_row_int16(const float* x, const float* factors, int64_t n, int16_t* codes, float* scale) {
   QUIRE_CPU_DISPATCH(quantize_row_int16)(x, factors, n, codes, scale);

@@ -157,7 +157,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quire::cpu {
 QUIRE_CPU_EXPORT(round_row_bf16);
-QUIRE_CPU_EXPORT_VARIANTS(gemm_bf16, gemm_bf16, gemm_bf16_dot, gemm_bf16);
+QUIRE_CPU_EXPORT_VARIANTS(gemm_bf16, gemm_bf16, gemm_bf16_dot, gemm_bf16, gemm_bf16);
 
 void round_row_bf16(const float* source, int64_t k, uint16_t* row) {
   QUIRE_CPU_DISPATCH(round_row_bf16)(source, k, row);

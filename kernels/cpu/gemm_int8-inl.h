@@ -36,19 +36,19 @@ constexpr int kTileRows = HWY_TARGET == HWY_AVX2 ? 3 : 6;  // integer and float 
 #endif
 
 // What the terms of some formats are made of.
-template <int kScaleCount, bool kHasOffset, int kBits, bool kVnni>
+template <int kScaleCount, bool kHasOffset, int kBits, bool kDot>
 struct Terms {
   static constexpr int kScales = kScaleCount;
   static constexpr int kQuads = kGroupQuads / kScales;  // that share a scale
   static constexpr bool kOffset = kHasOffset;
-  using Sum = ProductSum<kBits, kQuads, kVnni>;
+  using Sum = ProductSum<kBits, kQuads, kDot>;
 };
 
-template <ElementType kElement, bool kVnni>
-struct Format : Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni> {
-  using Base = Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kVnni>;
+template <ElementType kElement, bool kDot>
+struct Format : Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kDot> {
+  using Base = Terms<scales_of(kElement), has_offset(kElement), code_bits(kElement), kDot>;
   static constexpr ElementType kType = kElement;
-  static constexpr bool kSigned = kSubtracts128<kVnni>;
+  static constexpr bool kSigned = kSubtracts128<kDot>;
   static constexpr int kZero = code_bits(kElement) == 8 && kSigned ? 0 : zero_code(kElement);
 };
 
@@ -442,43 +442,43 @@ void multiply(const Int8Rows& x, int64_t row, int64_t m, const uint8_t* packed, 
 }
 
 // use(Format) for the type.
-template <bool kVnni, class Use>
+template <bool kDot, class Use>
 void with_format(ElementType type, const Use& use) {
   switch (type) {
     case ElementType::kQ8_0:
-      return use(Format<ElementType::kQ8_0, kVnni>());
+      return use(Format<ElementType::kQ8_0, kDot>());
     case ElementType::kQ4_0:
-      return use(Format<ElementType::kQ4_0, kVnni>());
+      return use(Format<ElementType::kQ4_0, kDot>());
     case ElementType::kQ4_1:
-      return use(Format<ElementType::kQ4_1, kVnni>());
+      return use(Format<ElementType::kQ4_1, kDot>());
     case ElementType::kQ5_0:
-      return use(Format<ElementType::kQ5_0, kVnni>());
+      return use(Format<ElementType::kQ5_0, kDot>());
     case ElementType::kQ5_1:
-      return use(Format<ElementType::kQ5_1, kVnni>());
+      return use(Format<ElementType::kQ5_1, kDot>());
     case ElementType::kQ4_K:
-      return use(Format<ElementType::kQ4_K, kVnni>());
+      return use(Format<ElementType::kQ4_K, kDot>());
     case ElementType::kQ5_K:
-      return use(Format<ElementType::kQ5_K, kVnni>());
+      return use(Format<ElementType::kQ5_K, kDot>());
     case ElementType::kQ6_K:
-      return use(Format<ElementType::kQ6_K, kVnni>());
+      return use(Format<ElementType::kQ6_K, kDot>());
     case ElementType::kQ2_K:
-      return use(Format<ElementType::kQ2_K, kVnni>());
+      return use(Format<ElementType::kQ2_K, kDot>());
     case ElementType::kQ3_K:
-      return use(Format<ElementType::kQ3_K, kVnni>());
+      return use(Format<ElementType::kQ3_K, kDot>());
     case ElementType::kIQ4_NL:
-      return use(Format<ElementType::kIQ4_NL, kVnni>());
+      return use(Format<ElementType::kIQ4_NL, kDot>());
     case ElementType::kIQ4_XS:
-      return use(Format<ElementType::kIQ4_XS, kVnni>());
+      return use(Format<ElementType::kIQ4_XS, kDot>());
     default:
       return;  // types that are not quantised have no such product
   }
 }
 
-// gemm_int8, with products by VNNI or not and with these tile registers, if there are any.
-template <bool kVnni, class Tiles>
+// gemm_int8, with products by dot products of bytes or not and with these tile registers, if there are any.
+template <bool kDot, class Tiles>
 void gemm_int8_with(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
                     int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
-  with_format<kVnni>(type, [&](auto format) {
+  with_format<kDot>(type, [&](auto format) {
     multiply<decltype(format), Tiles>(x, row, m, static_cast<const uint8_t*>(packed), n, panel_begin, panel_end, bias,
                                       accumulate, y, ldy);
   });

@@ -18,11 +18,13 @@ void gemm_int8(const Int8Rows& x, int64_t row, int64_t m, ElementType type, cons
   gemm_int8_with<false, NoTiles>(x, row, m, type, packed, n, panel_begin, panel_end, bias, accumulate, y, ldy);
 }
 
-#if HWY_TARGET == HWY_AVX3
-void gemm_int8_vnni(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
-                    int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+void gemm_int8_dot(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
+                   int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
   gemm_int8_with<true, NoTiles>(x, row, m, type, packed, n, panel_begin, panel_end, bias, accumulate, y, ldy);
 }
+#endif
+#if HWY_TARGET == HWY_AVX3
 void gemm_int8_amx(const Int8Rows& x, int64_t row, int64_t m, ElementType type, const void* packed, int64_t n,
                    int64_t panel_begin, int64_t panel_end, const float* bias, bool accumulate, float* y, int64_t ldy) {
   gemm_int8_with<true, AmxTiles>(x, row, m, type, packed, n, panel_begin, panel_end, bias, accumulate, y, ldy);
@@ -73,7 +75,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quire::cpu {
 QUIRE_CPU_EXPORT(quantize_row);
-QUIRE_CPU_EXPORT_VARIANTS(gemm_int8, gemm_int8_vnni, gemm_int8_vnni, gemm_int8_amx);
+QUIRE_CPU_EXPORT_VARIANTS(gemm_int8, gemm_int8_dot, gemm_int8_dot, gemm_int8_amx, gemm_int8_dot);
 
 void quantize_row(const float* source, int64_t row, const Int8Rows& x) {
   QUIRE_CPU_DISPATCH(quantize_row)(source, row, x);

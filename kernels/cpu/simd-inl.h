@@ -111,11 +111,22 @@ HWY_INLINE hn::Vec<D> times_power_of_2(D d, hn::Vec<D> p, hn::Vec<D> rounded) {
   return hn::Mul(hn::Mul(p, scale_1), scale_2);
 }
 
+// x within [low, high]; a NaN stays one.
+template <class D>
+HWY_INLINE hn::Vec<D> clamp(D, hn::Vec<D> low, hn::Vec<D> x, hn::Vec<D> high) {
+#if HWY_TARGET == HWY_NEON
+  x = hn::IfThenElse(hn::Lt(x, low), low, x);
+  return hn::IfThenElse(hn::Gt(x, high), high, x);
+#else
+  return hn::Min(high, hn::Max(low, x));  // where one is a NaN, x86 takes the second: x
+#endif
+}
+
 // exp_f32 of exp.h, lane by lane.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = ExpConstants;
-  x = hn::Min(hn::Set(d, C::kHighest), hn::Max(hn::Set(d, C::kLowest), x));  // of a NaN, x86 takes the second: x
+  x = clamp(d, hn::Set(d, C::kLowest), x, hn::Set(d, C::kHighest));
   const auto round = hn::Set(d, C::kRound);
   const auto rounded = hn::MulAdd(x, hn::Set(d, C::kLog2E), round);
   const auto n = hn::Sub(rounded, round);

@@ -16,6 +16,8 @@ HWY_AFTER_NAMESPACE();
 #include <atomic>
 #if HWY_ARCH_X86
 #include <cpuid.h>
+#elif HWY_ARCH_ARM_A64
+#include <sys/auxv.h>
 #endif
 
 #include "lib/support/os_tile_registers.h"
@@ -76,6 +78,11 @@ Target best_of_cpu() {
   // On Intel's cores one dot product of bf16 takes as long as the four fused multiply-adds that it stands for.
   return has_avx512_bf16() && is_amd() ? Target::kAvx3Bf16 : Target::kAvx3Vnni;
 }
+#elif HWY_ARCH_ARM_A64
+Target best_of_cpu() {
+  constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProducts) != 0 ? Target::kNeonDot : Target::kBaseline;
+}
 #else
 Target best_of_cpu() { return Target::kBaseline; }
 #endif
@@ -91,6 +98,8 @@ bool compiled(Target target) {
     case Target::kAvx3Bf16:
     case Target::kAvx3Amx:
       return (HWY_TARGETS & HWY_AVX3) != 0;
+    case Target::kNeonDot:
+      return (HWY_TARGETS & HWY_NEON) != 0;
   }
   return false;
 }
@@ -100,8 +109,8 @@ bool compiled(Target target) {
 std::vector<Target> supported_targets() {
   const Target best = best_of_cpu();
   std::vector<Target> targets;
-  for (const Target target :
-       {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni, Target::kAvx3Bf16, Target::kAvx3Amx}) {
+  for (const Target target : {Target::kBaseline, Target::kAvx2, Target::kAvx3, Target::kAvx3Vnni, Target::kAvx3Bf16,
+                              Target::kAvx3Amx, Target::kNeonDot}) {
     if (target <= best && compiled(target)) targets.push_back(target);
   }
   return targets;
@@ -127,6 +136,8 @@ const char* target_name() {
       return "AVX3_BF16";
     case Target::kAvx3Amx:
       return "AVX3_AMX";
+    case Target::kNeonDot:
+      return "NEON_DOT";
     default:
       return QUIRE_CPU_DISPATCH(target_name)();
   }

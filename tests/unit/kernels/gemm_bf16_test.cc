@@ -5,7 +5,8 @@ namespace {
 
 class GemmBf16Test : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Targets, GemmBf16Test,
-                         testing::ValuesIn(targets_without({Target::kAvx3Vnni, Target::kAvx3Amx})), kernel_target_name);
+                         testing::ValuesIn(targets_without({Target::kAvx3Vnni, Target::kAvx3Amx, Target::kNeonDot})),
+                         kernel_target_name);
 
 // m rows and n columns of k elements, rounded and packed.
 struct Product {

@@ -22,7 +22,7 @@ namespace quire::cpu {
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
 inline std::string kernel_target_name(const testing::TestParamInfo<Target>& info) {
-  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3", "Avx3Vnni", "Avx3Bf16", "Avx3Amx"};
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx3", "Avx3Vnni", "Avx3Bf16", "Avx3Amx", "NeonDot"};
   return kNames[static_cast<int>(info.param)];
 }
 
@@ -36,7 +36,7 @@ inline std::vector<Target> targets_without(std::initializer_list<Target> others)
 
 // Those that differ for kernels other than products of rounded rows.
 inline std::vector<Target> float_targets() {
-  return targets_without({Target::kAvx3Vnni, Target::kAvx3Bf16, Target::kAvx3Amx});
+  return targets_without({Target::kAvx3Vnni, Target::kAvx3Bf16, Target::kAvx3Amx, Target::kNeonDot});
 }
 
 class KernelTest : public testing::TestWithParam<Target> {

@@ -25,7 +25,7 @@ TEST(Targets, EachHasTheNameOfItsVariant) {
   for (const Target one : supported_targets()) {
     use_target(one);
     EXPECT_EQ(target(), one);
-    constexpr const char* kNames[] = {nullptr, "AVX2", "AVX3", "AVX3_VNNI", "AVX3_BF16", "AVX3_AMX"};
+    constexpr const char* kNames[] = {nullptr, "AVX2", "AVX3", "AVX3_VNNI", "AVX3_BF16", "AVX3_AMX", "NEON_DOT"};
     if (one != Target::kBaseline) {
       EXPECT_STREQ(target_name(), kNames[static_cast<int>(one)]);
     }
