@@ -104,9 +104,11 @@ quire_status quire_session_load_from(quire_model* model, const quire_snapshot_re
     QUIRE_TRY(source->set(reader));
     LoadOptions o;
     QUIRE_TRY(read_load_options(options, m->llama->backend(), &o));
+    auto handle = std::make_unique<quire_session>(nullptr);  // first, so that nothing fails after others can read it
     QUIRE_ASSIGN(auto session, Session::load(m, std::shared_ptr<const ByteSource>(source), std::move(o)));
-    *out = new quire_session(std::move(session));
     source->own();  // last: a call that fails leaves user_data to the caller
+    handle->set_object(std::move(session));
+    *out = handle.release();
     return {};
   });
 }

@@ -251,6 +251,7 @@ class Session : public std::enable_shared_from_this<Session> {
       QUIRE_REQUIRES(turn_);
   void note_saved(const SnapshotMark& mark) const QUIRE_REQUIRES(turn_);
   Status restore(const SnapshotIndex& index, SavedText saved, const SnapshotMark& mark);
+  void offer_restored();
 
   // Takes the turn; see begin_work().
   Status begin_call() const QUIRE_EXCLUDES(mutex_);

@@ -62,7 +62,6 @@ Status SessionContents::restore(SavedText saved, const StoreSnapshot& kv, const 
   } else {
     kept.restore({.on_host = std::move(saved.last_logits)}, text.n_computed() - 1);
   }
-  offer_chunks(text.n_computed(), false);
   return {};
 }
 

@@ -254,7 +254,15 @@ Result<std::shared_ptr<Session>> Session::load(std::shared_ptr<Model> model, std
   QUIRE_TRY(check_same(index.origin, session->origin()).with_context(name));
   QUIRE_TRY(session->restore(index, std::move(saved), file->mark()).with_context(name));
   QUIRE_TRY(session->announce());
+  session->offer_restored();
   return session;
+}
+
+// From here on other sessions may read the snapshot, whose reader is the caller's again where loading fails. So this is
+// the last step.
+void Session::offer_restored() {
+  const Call call(*this);
+  if (call.status().ok()) contents_->offer_chunks(contents_->text.n_computed(), false);
 }
 
 Result<std::shared_ptr<Session>> Session::fork() {

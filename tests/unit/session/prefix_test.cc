@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "tests/unit/kv/spill_directory.h"
 #include "tests/unit/model/temporary_folder.h"
@@ -595,6 +598,42 @@ TEST_F(Prefixes, AreForgottenWithTheBlockBehindThem) {
   const Answer answer = ask(second, tokens);
   EXPECT_EQ(answer.n_reused, 80);
   expect_equal(answer, alone(tokens));
+}
+
+// While a snapshot is loaded nobody else reads it: loading may still fail, and its reader is the caller's again then.
+TEST(PrefixesOfSnapshots, AreFoundOnceTheSnapshotIsLoaded) {
+  const TemporaryFolder folder;
+  std::function<void()> on_notice;  // of the choice that "auto" made, the last thing that loading says
+  RuntimeOptions runtime;
+  runtime.log = Log(
+      [](void* call, int32_t, const char* line, size_t size) {
+        auto& then = *static_cast<std::function<void()>*>(call);
+        if (then && std::string_view(line, size).find("auto") != std::string_view::npos) std::exchange(then, {})();
+      },
+      &on_notice, LogLevel::kInfo);
+  const auto model = load("short_128", std::move(runtime));
+  SessionOptions options = reusing("auto");
+  options.expected_tokens = 400;
+  const Tokens tokens = random_tokens(*model, 300);
+  {
+    const auto session = make_session(model, options);
+    (void)ask(session, tokens);
+    expect_ok(session->save(folder.file("saved"), {}));
+  }
+  const auto reused_by_another = [&] {
+    const auto another = make_session(model, options);
+    const int64_t n = ask(another, tokens).n_reused;
+    another->close();  // at once, so that nobody finds its chunks
+    return n;
+  };
+  int64_t meanwhile = -1;
+  on_notice = [&] { meanwhile = reused_by_another(); };
+  LoadOptions loading;
+  loading.session = options;
+  loading.strategy_given = true;
+  const auto loaded = take(Session::load(model, folder.file("saved"), loading));
+  EXPECT_EQ(meanwhile, 0);
+  EXPECT_GT(reused_by_another(), 0);
 }
 
 }  // namespace
