@@ -66,6 +66,10 @@ Result<std::vector<ChatPiece>> ChatTemplate::write(std::span<const ChatMessage> 
     ++next.n_turns;
   }
   QUIRE_TRY(write_messages(messages, options, next, out));
+  if (messages.empty() && options.begin_answer && !next.answering) {
+    return Status(Code::kInvalidArgument, "an answer is asked for where there is no message; the chat template " +
+                                              std::string(name_) + " has a user's message before each answer");
+  }
   state = std::move(next);
   return out.take();
 }

@@ -349,6 +349,28 @@ TEST(ChatFormat, ContinuingWritesTheSameIds) {
   }
 }
 
+// Behind an answer some templates have no place for another one. What they have one for may be begun without a message.
+TEST(ChatFormat, AnAnswerWithoutAMessageIsBegunOrRefused) {
+  const auto tokenizer = chat_tokenizer();
+  const ChatMessage message{"user", "one"};
+  for (const std::string& name : template_names()) {
+    SCOPED_TRACE(name);
+    const auto format = ChatFormat::make(named(name), *tokenizer).value();
+    const ChatOptions options{.date = ChatDate{2025, 1, 2}};
+    ChatState state;
+    const Ids begun = format->encode({&message, 1}, options, -1, state).value();
+    ASSERT_TRUE(state.answering);
+    const int64_t n_turns = state.n_turns;
+    const auto again = format->encode({}, options, begun.back(), state);
+    EXPECT_TRUE(state.answering);
+    EXPECT_EQ(state.n_turns > n_turns, again.ok());
+    if (!again.ok()) {
+      EXPECT_EQ(again.status().code(), Code::kInvalidArgument);
+      EXPECT_THAT(again.status().message(), testing::HasSubstr(name + " has a user's message before each answer"));
+    }
+  }
+}
+
 // Text behind </s> has its dummy prefix wherever a call ends, and text behind [/INST] has none.
 TEST(ChatFormat, AnswersBeginTheSameInACallOfTheirOwn) {
   const auto tokenizer = chat_tokenizer();
