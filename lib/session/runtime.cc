@@ -5,6 +5,7 @@
 
 #include "lib/session/load_job.h"
 #include "lib/session/session.h"
+#include "lib/support/utf8.h"
 
 namespace quire {
 namespace {
@@ -159,7 +160,7 @@ Result<std::shared_ptr<Model>> load_model(std::shared_ptr<Runtime> runtime, cons
   const bool automatic = options.device.empty() || options.device == "auto";
   if (loaded.ok() || !automatic || device.name == "cpu" || loaded.status().code() != Code::kOutOfMemory) return loaded;
   QUIRE_ASSIGN(auto cpu, runtime->devices().open("cpu"));
-  cpu.reason = "chosen because the model does not fit " + device.name + ": " + loaded.status().message();
+  cpu.reason = "chosen because the model does not fit " + device.name + ": " + utf8_sanitize(loaded.status().message());
   return load_model_on(std::move(runtime), std::move(cpu), path, options);
 }
 

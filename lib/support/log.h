@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "lib/support/log_lines.h"
+#include "lib/support/utf8.h"
 
 namespace quire {
 
@@ -26,6 +28,8 @@ class Log {
   // Any thread. message is not empty.
   void write(LogLevel level, std::string_view message) const {
     if (level > most_) return;
+    std::string valid;  // names of files may be anything
+    if (utf8_first_invalid(message) < message.size()) message = valid = utf8_sanitize(message);
     if (kept_) kept_->add(static_cast<int32_t>(level), message);
     if (callback_) callback_(user_, static_cast<int32_t>(level), message.data(), message.size());
   }

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "lib/support/log.h"
+
 namespace quire {
 namespace {
 
@@ -83,6 +85,17 @@ TEST(LogLines, NoLineIsTakenTwiceOrUncounted) {
   n += take(lines).n_lost;
   EXPECT_EQ(n, kThreads * kEach);
   for (const int count : seen) EXPECT_LE(count, 1);
+}
+
+// Names of files are any bytes.
+TEST(Log, LinesAreValidUtf8) {
+  std::string said;
+  const Log log(
+      [](void* to, int32_t, const char* line, size_t size) { static_cast<std::string*>(to)->assign(line, size); },
+      &said, LogLevel::kInfo, 1);
+  log.write(LogLevel::kInfo, "loaded m\xff");
+  EXPECT_EQ(said, "loaded m\xEF\xBF\xBD");
+  EXPECT_EQ(take(*log.kept()).text, said);
 }
 
 }  // namespace
