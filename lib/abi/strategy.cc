@@ -38,8 +38,11 @@ quire_status quire_strategy_get_positions(const quire_strategy_options* options,
     QUIRE_TRY(read_strategy_options(options, &o));
     QUIRE_TRY(read_position_view(view, o.context.n_query_heads, &v));
     QUIRE_ASSIGN(const auto strategy, make_strategy(o.expression, o.context));
-    return write_array(static_cast<size_t>(v.n_queries * v.n_keys), "matrix", matrix, cap, needed,
-                       [&](double* to) { return view_positions(*strategy, v, to); });
+    QUIRE_TRY(check_view(*strategy, v));
+    return write_array(static_cast<size_t>(v.n_queries * v.n_keys), "matrix", matrix, cap, needed, [&](double* to) {
+      view_positions(*strategy, v, to);
+      return Status();
+    });
   });
 }
 }

@@ -48,18 +48,8 @@ int64_t keep_queries(Plan& plan, int64_t skip, int64_t n) {
   return block.n_queries;
 }
 
-Status view_condensed(const Strategy& strategy, const PositionView& view, double* matrix) {
-  if (!strategy.condenses()) {
-    return Status(Code::kInvalidArgument,
-                  "the strategy " + strategy.canonical() + " has no condensed entries to ask for");
-  }
+void view_condensed(const Strategy& strategy, const PositionView& view, double* matrix) {
   const int64_t end = view.first_query + view.n_queries;
-  const int64_t n_entries = strategy.condensed_entries(kMostViewedTokens);
-  if (end > n_entries) {
-    return Status(Code::kInvalidArgument, "entry " + std::to_string(end - 1) + " of the condensed text is asked for; " +
-                                              std::to_string(kMostViewedTokens) + " tokens make " +
-                                              std::to_string(n_entries));
-  }
   Plan plan;
   for (int64_t entry = view.first_query; entry < end;) {
     const int64_t n_tokens = tokens_for(strategy, entry);
@@ -70,15 +60,27 @@ Status view_condensed(const Strategy& strategy, const PositionView& view, double
     matrix += n * view.n_keys;
     entry += n;
   }
-  return {};
 }
 
 }  // namespace
 
-Status view_positions(const Strategy& strategy, const PositionView& view, double* matrix) {
+Status check_view(const Strategy& strategy, const PositionView& view) {
+  if (view.queries != KvKind::kCondensed) return {};
+  if (!strategy.condenses()) {
+    return Status(Code::kInvalidArgument,
+                  "the strategy " + strategy.canonical() + " has no condensed entries to ask for");
+  }
+  const int64_t end = view.first_query + view.n_queries;
+  const int64_t n_entries = strategy.condensed_entries(kMostViewedTokens);
+  if (end <= n_entries) return {};
+  return Status(Code::kInvalidArgument, "entry " + std::to_string(end - 1) + " of the condensed text is asked for; " +
+                                            std::to_string(kMostViewedTokens) + " tokens make " +
+                                            std::to_string(n_entries));
+}
+
+void view_positions(const Strategy& strategy, const PositionView& view, double* matrix) {
   if (view.queries == KvKind::kCondensed) return view_condensed(strategy, view, matrix);
   view_text(strategy, view, matrix);
-  return {};
 }
 
 }  // namespace quire

@@ -21,8 +21,10 @@ struct PositionView {
 // Entries are looked for in texts of so many tokens.
 constexpr int64_t kMostViewedTokens = int64_t{1} << 24;
 
-// matrix[r * n_keys + j] = distance between query first_query + r and key j, NaN where not visible. Error:
 // kInvalidArgument for condensed queries where the strategy makes no such entries.
-Status view_positions(const Strategy& strategy, const PositionView& view, double* matrix);
+Status check_view(const Strategy& strategy, const PositionView& view);
+// matrix[r * n_keys + j] = distance between query first_query + r and key j, NaN where not visible; of a view that was
+// checked.
+void view_positions(const Strategy& strategy, const PositionView& view, double* matrix);
 
 }  // namespace quire

@@ -303,6 +303,9 @@ static void test_memory(void) {
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
          quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
   CHECK_MESSAGE("no condensed entries");
+  size_t needed = 0;
+  EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, quire_strategy_get_positions(&options, &view, NULL, 0, &needed, &err));
+  CHECK(needed == 0);                                                    /* what cannot be given has no size */
   options = strategy_options("beacon(ratio=0, window=4, stride=4)", 16); /* keeps its tokens */
   EXPECT(QUIRE_ERROR_INVALID_ARGUMENT,
          quire_strategy_get_positions(&options, &view, matrix, QUIRE_COUNT(matrix), NULL, &err));
