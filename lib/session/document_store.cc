@@ -298,8 +298,8 @@ Result<std::shared_ptr<Session>> DocumentStore::load(const std::shared_ptr<Model
     if (text.n_computed <= match->n_computed) {
       session->keep_nothing();
       if (!best) {
-        match->reason = origin.strategy + " cannot go on from token " + std::to_string(n) + " of " +
-                        called(*candidate.entry) + ", where the text goes another way";
+        match->reason = origin.strategy + " has nothing of " + called(*candidate.entry) +
+                        " to go on from where that is cut at token " + std::to_string(n);
       }
       continue;
     }
@@ -339,8 +339,12 @@ std::string DocumentStore::explain(const StoreListing& listing, const SnapshotOr
   }
   const auto own = read_tokens(nearest.name);
   if (!own.ok()) return own.status().message();
-  return "the text differs from that of " + called(nearest) + " from token " +
-         std::to_string(count_equal(own.value(), tokens)) + " on";
+  const int64_t n_equal = count_equal(own.value(), tokens);
+  if (n_equal == std::ssize(tokens)) {
+    return "that of " + called(nearest) + " begins so, but the text's " + count(n_equal, " token", " tokens") +
+           " are too few to find it by";
+  }
+  return "the text differs from that of " + called(nearest) + " from token " + std::to_string(n_equal) + " on";
 }
 
 // ---- entries
