@@ -56,6 +56,9 @@ Status read_options(const T* in, uint32_t known_flags, const char* name, T* out)
   if (!in) return {};
   const uint32_t size = in->struct_size;
   QUIRE_TRY(check_struct_size(size, name));
+  if (size < sizeof *out && size % alignof(T) != 0) {
+    return invalid(std::string(name) + ".struct_size is " + std::to_string(size) + ", which cuts a field");
+  }
   std::memcpy(static_cast<void*>(out), in, std::min<size_t>(size, sizeof *out));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof *out; i < size; ++i) {

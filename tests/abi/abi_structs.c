@@ -142,6 +142,9 @@ static quire_status use_stream_options(const void* options, quire_error* err) {
     o.known.struct_size = 4;                                     \
     EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, call(&o, &err));        \
     CHECK_MESSAGE("struct_size");                                \
+    o.known.struct_size = 9; /* ends within a field */           \
+    EXPECT(QUIRE_ERROR_INVALID_ARGUMENT, call(&o, &err));        \
+    CHECK_MESSAGE("struct_size");                                \
     init(&o.known, 8);                                           \
     EXPECT_OK(call(&o, &err));                                   \
     init(&o.known, sizeof o.known);                              \
