@@ -104,9 +104,10 @@ quire_status quire_runtime_take_log_line(quire_runtime* runtime, int32_t* level,
     Status written;
     const auto accept = [&](int32_t level_of_line, int64_t lost_before, std::string_view text) {
       written = write_text(text, buf, cap, needed);
+      if (!written.ok()) return false;
       *level = level_of_line;
       *n_lost = lost_before;
-      return written.ok() && buf;
+      return buf != nullptr;
     };
     LogLines* const kept = r.log().kept();
     if (kept && kept->take(accept)) return written;

@@ -162,12 +162,15 @@ static void test_kept_log_lines(void) {
     quire_model_release(model);
   }
   CHECK(t.n_logged == 5);
+  int32_t untouched = -7;
+  int64_t n_untouched = -7;
   for (int i = 0; i < 2; ++i) {
     level = 0;
     EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, NULL, 0, &needed, &err));
     CHECK(level == QUIRE_LOG_INFO && needed >= strlen(t.last_log)); /* asked about, not taken */
     EXPECT(QUIRE_ERROR_BUFFER_TOO_SMALL,
-           quire_runtime_take_log_line(runtime, &level, &n_lost, line, needed - 1, &needed, &err));
+           quire_runtime_take_log_line(runtime, &untouched, &n_untouched, line, needed - 1, &needed, &err));
+    CHECK(untouched == -7 && n_untouched == -7);
     EXPECT_OK(quire_runtime_take_log_line(runtime, &level, &n_lost, line, needed, NULL, &err));
     CHECK(n_lost == 0 &&
           memcmp(line, t.last_log, strlen(t.last_log)) == 0); /* of which the tracker keeps the beginning */
