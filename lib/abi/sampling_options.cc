@@ -98,9 +98,7 @@ Status read_chain(const quire_stream_options& o, SamplingOptions* out) {
   if (o.temperature != 0 || o.top_k != 0 || o.top_p != 0 || o.min_p != 0) {
     return invalid("temperature, top_k, top_p and min_p must be 0 where samplers are given");
   }
-  if (o.n_samplers < 1 || o.n_samplers > 64) {
-    return invalid("n_samplers is " + std::to_string(o.n_samplers) + "; expected 1 to 64");
-  }
+  if (o.n_samplers > 64) return invalid("n_samplers is " + std::to_string(o.n_samplers) + "; at most 64");
   const size_t stride = o.sampler_stride == 0 ? sizeof(quire_sampler) : o.sampler_stride;
   if (stride < sizeof(quire_sampler) || stride % alignof(quire_sampler) != 0 || stride > kMostStructBytes) {
     return invalid("sampler_stride is " + std::to_string(stride) + "; expected 0, or a multiple of " +
@@ -129,7 +127,7 @@ Status read_sampling(const quire_stream_options& o, SamplingOptions* out) {
   if (!o.samplers && (o.n_samplers > 0 || o.sampler_stride > 0)) {
     return invalid("samplers is NULL but n_samplers or sampler_stride is not 0");
   }
-  QUIRE_TRY(o.samplers ? read_chain(o, out) : read_simple(o, out));
+  QUIRE_TRY(o.n_samplers > 0 ? read_chain(o, out) : read_simple(o, out));
   out->seed = o.seed;
   if (!o.logit_bias && o.n_logit_bias > 0) return invalid("logit_bias is NULL but n_logit_bias is not 0");
   if (o.n_logit_bias > 4096) return invalid("n_logit_bias is " + std::to_string(o.n_logit_bias) + "; at most 4096");

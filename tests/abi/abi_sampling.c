@@ -65,14 +65,17 @@ static void test_refused(quire_session* session) {
   options.n_samplers = 1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "samplers[0] has a field at byte 24");
   options.sampler_stride = sizeof chain[0];
-  options.n_samplers = 0;
-  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_samplers");
   options.n_samplers = 65;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "n_samplers");
   options.n_samplers = 2;
   options.temperature = 1;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "temperature");
   options.temperature = 0;
+  options.n_samplers = 0; /* none are given */
+  options.min_p = 2;
+  refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "min_p");
+  options.min_p = 0;
+  options.n_samplers = 2;
   options.samplers = NULL;
   refuse(session, &options, QUIRE_ERROR_INVALID_ARGUMENT, "samplers is NULL");
   options.n_samplers = 0;
