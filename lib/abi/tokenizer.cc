@@ -56,6 +56,7 @@ quire_status quire_tokenizer_load(quire_runtime* runtime, const char* path, size
     QUIRE_TRY(read_text(path, path_len, "path", &name));
     if (name.empty()) return invalid("path is empty");
     QUIRE_ASSIGN(auto alone, load_alone(std::string(name)));
+    QUIRE_TRY(check_open(*r));  // which took a while
     *out = new quire_tokenizer(std::make_shared<OpenTokenizer>(OpenTokenizer{r, std::move(alone)}));
     return {};
   });
