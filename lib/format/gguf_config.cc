@@ -70,6 +70,7 @@ class Reader {
     QUIRE_TRY(read_parts());
     QUIRE_TRY(read_window());
     QUIRE_TRY(read_rope());
+    QUIRE_TRY(read_dual_chunk());
     QUIRE_TRY(read_gguf_token_ids(header_, config_));
     describe();
     return std::move(config_);
@@ -94,6 +95,7 @@ class Reader {
   Status read_yarn(double factor);
   Status read_longrope();
   Result<std::vector<double>> rope_factors(const char* tensor) const;
+  Status read_dual_chunk();
   void describe();
 
   const GgufHeader& header_;
@@ -420,6 +422,18 @@ Status Reader::read_yarn(double factor) {
   config_.rope_type = "yarn";
   config_.rope_scaling = rope_term("yarn", arguments);
   return {};
+}
+
+Status Reader::read_dual_chunk() {
+  using Keys = GgufDualChunk;
+  if (!metadata_.find(Keys::kChunkSize)) return {};
+  DualChunkSettings& dual_chunk = config_.dual_chunk;
+  QUIRE_ASSIGN(dual_chunk.chunk_size, metadata_.integer(Keys::kChunkSize, 1, Limits::kPositions));
+  QUIRE_ASSIGN(dual_chunk.local_size, metadata_.integer(Keys::kLocalSize, 0, Limits::kPositions));
+  QUIRE_ASSIGN(dual_chunk.original, metadata_.integer(Keys::kOriginal, 0, Limits::kPositions, 0));
+  if (dual_chunk.keeps_distances()) return {};
+  return metadata_.bad(Keys::kLocalSize,
+                       "less than half of the chunk size (" + std::to_string(dual_chunk.chunk_size) + ")");
 }
 
 void Reader::describe() {

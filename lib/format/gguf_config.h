@@ -15,6 +15,13 @@ namespace quire {
 // messages name the key or the tensor.
 Result<ModelConfig> gguf_model_config(const GgufHeader& header, const GgufRopeTensors& rope_tensors);
 
+// Keys of ours, which other programs pass over: GGUF has none for dual_chunk_attention_config.
+struct GgufDualChunk {
+  static constexpr const char* kChunkSize = "quire.dual_chunk_attention.chunk_size";
+  static constexpr const char* kLocalSize = "quire.dual_chunk_attention.local_size";
+  static constexpr const char* kOriginal = "quire.dual_chunk_attention.original_max_position_embeddings";
+};
+
 // What files of gemma3 need not say, and llama.cpp takes for granted.
 struct GgufGemma3 {
   static constexpr int64_t kInterval = 6;        // every so many-th layer is without a window

@@ -131,6 +131,13 @@ Status check_window(const ModelConfig& config) {
                                         std::to_string(config.sliding_window) + " tokens");
 }
 
+void add_dual_chunk(const DualChunkSettings& dual_chunk, GgufWriter& writer) {
+  if (dual_chunk.chunk_size == 0) return;
+  writer.add(GgufDualChunk::kChunkSize, static_cast<uint32_t>(dual_chunk.chunk_size));
+  writer.add(GgufDualChunk::kLocalSize, static_cast<uint32_t>(dual_chunk.local_size));
+  writer.add(GgufDualChunk::kOriginal, static_cast<uint32_t>(dual_chunk.original));
+}
+
 }  // namespace
 
 std::string gguf_architecture(const ModelConfig& config) {
@@ -164,6 +171,7 @@ Status add_gguf_config(const ModelConfig& config, GgufWriter& writer) {
   writer.add(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
   add_multipliers(config, prefix, writer);
   QUIRE_TRY(add_window_layers(config, prefix, writer));
+  add_dual_chunk(config.dual_chunk, writer);
   writer.add(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
   return add_rope_scaling(config, prefix, writer);
 }

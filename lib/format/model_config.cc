@@ -404,8 +404,7 @@ Status read_dual_chunk(const JsonReader& reader, DualChunkSettings& dual_chunk) 
   QUIRE_ASSIGN(dual_chunk.chunk_size, inner.integer("chunk_size", 1, kMaxPositions));
   QUIRE_ASSIGN(dual_chunk.local_size, inner.integer("local_size", 0, kMaxPositions));
   QUIRE_ASSIGN(dual_chunk.original, inner.integer("original_max_position_embeddings", 0, kMaxPositions, 0));
-  // Distances may never exceed the true ones: chunk_size <= 2 (chunk_size - local_size) - 1.
-  if (dual_chunk.local_size <= (dual_chunk.chunk_size - 1) / 2) return {};
+  if (dual_chunk.keeps_distances()) return {};
   return inner.bad("local_size", "less than half of chunk_size (" + std::to_string(dual_chunk.chunk_size) + ")");
 }
 

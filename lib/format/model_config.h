@@ -19,6 +19,9 @@ struct DualChunkSettings {
   int64_t chunk_size = 0;  // 0: none
   int64_t local_size = 0;
   int64_t original = 0;  // original_max_position_embeddings; 0: not given
+
+  // Distances may never exceed the true ones: chunk_size <= 2 (chunk_size - local_size) - 1.
+  bool keeps_distances() const { return local_size <= (chunk_size - 1) / 2; }
 };
 
 // What a configuration may say at most, whatever kind of file it is in.

@@ -260,6 +260,21 @@ TEST(GgufConfig, TheUsualComputationMayBeNamed) {
   EXPECT_EQ(config.rope_scaling, "");
 }
 
+TEST(GgufConfig, MayAskForDualChunkAttention) {
+  const std::string prefix = "quire.dual_chunk_attention.";
+  EXPECT_EQ(take(Header("qwen2").read()).dual_chunk.chunk_size, 0);
+  Header header("qwen2");
+  header.put(prefix + "chunk_size", 9).put(prefix + "local_size", 4);
+  const DualChunkSettings short_form = take(header.read()).dual_chunk;
+  EXPECT_EQ(short_form.chunk_size, 9);
+  EXPECT_EQ(short_form.local_size, 4);
+  EXPECT_EQ(short_form.original, 0);
+  EXPECT_EQ(take(Header(header).put(prefix + "original_max_position_embeddings", 7).read()).dual_chunk.original, 7);
+  EXPECT_THAT(Header(header).put(prefix + "local_size", 5).message(),
+              HasSubstr("local_size is 5; expected less than half of the chunk size (9)"));
+  EXPECT_THAT(Header(header).put(prefix + "chunk_size", 0).message(), HasSubstr("chunk_size is 0"));
+}
+
 TEST(GgufConfig, OfGraniteHasFactors) {
   const ModelConfig plain = take(Header("granite").read());
   EXPECT_EQ(plain.architecture, "GraniteForCausalLM");

@@ -104,6 +104,22 @@ TEST_F(QuantizeModel, KeepsTheModel) {
   }
 }
 
+// GGUF has no keys for the dual chunk attention that a checkpoint asks for, and strategy auto follows it.
+TEST_F(QuantizeModel, KeepsTheRequestForDualChunkAttention) {
+  const nlohmann::json request = {{"chunk_size", 256}, {"local_size", 32}, {"original_max_position_embeddings", 256}};
+  const std::string model = changed("gqa_biases_bf16", {{"dual_chunk_attention_config", request}});
+  ASSERT_TRUE(write(model, "q8_0", file("a.gguf")).ok());
+  ASSERT_TRUE(write(file("a.gguf"), "f32", file("b.gguf")).ok());
+  for (const std::string& path : {model, file("a.gguf"), file("b.gguf")}) {
+    SCOPED_TRACE(path);
+    Loaded loaded(path);
+    ASSERT_TRUE(loaded.status().ok()) << loaded.status().message();
+    auto chosen = make_strategy("auto", strategy_context(loaded.model().config(), {.expected_tokens = 100}));
+    ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+    EXPECT_THAT((*chosen)->canonical(), HasSubstr("dca(preset=vllm, chunk=224, cap=256, logit_scale=yarn_0.1"));
+  }
+}
+
 // GGUF has norms as they are computed with, adapters have them as directories do: less 1.
 TEST_F(QuantizeModel, NormsOfAnAdapterAreTheSameBesideBothFiles) {
   const std::string model = gemma3(), adapter = test::source_path("tests/golden/adapters/norms");
