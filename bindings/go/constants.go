@@ -260,8 +260,9 @@ const (
 	// SIGBUS at the next access. Only for files that nobody writes to; replace them by renaming.
 	LoadMMap LoadMode = 1
 
-	// Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile
-	// is an IO error; afterwards the model does not need its files any more.
+	// Reads the weight files, each byte once (tied embeddings twice, and once more where the files
+	// repeat them as lm_head). A file that shrinks meanwhile is an IO error; afterwards the model does
+	// not need its files any more.
 	LoadRead LoadMode = 2
 )
 

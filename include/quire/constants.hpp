@@ -174,8 +174,9 @@ enum class Load : std::int32_t {
   // a copy that is cut short, a file server that loses it), the system kills this process with
   // SIGBUS at the next access. Only for files that nobody writes to; replace them by renaming.
   kMmap = QUIRE_LOAD_MMAP,
-  // Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile
-  // is an IO error; afterwards the model does not need its files any more.
+  // Reads the weight files, each byte once (tied embeddings twice, and once more where the files
+  // repeat them as lm_head). A file that shrinks meanwhile is an IO error; afterwards the model
+  // does not need its files any more.
   kRead = QUIRE_LOAD_READ,
 };
 

@@ -20,7 +20,7 @@ Result<std::shared_ptr<const ModelTokenizer>> load_alone(const std::string& path
     QUIRE_ASSIGN(has_config, path_exists(path + "/config.json"));
   }
   if (has_config || path.ends_with(".gguf")) {
-    auto checkpoint = Checkpoint::open(path);
+    auto checkpoint = Checkpoint::open_configuration(path);
     if (checkpoint.ok()) return checkpoint->load_tokenizer();
     if (has_config) return checkpoint.status();
   }

@@ -1,5 +1,6 @@
 #include "lib/model/checkpoint.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,14 +12,39 @@
 #include "lib/tokenizer/gguf_tokenizer_writer.h"
 
 namespace quire {
+namespace {
+
+// Reads as far as they are the same. What cannot be read is not; that is said when it is loaded.
+bool are_same(const TensorFiles& files, const char* first, const char* second, const CancelToken* cancel) {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  const TensorInfo *a = files.find(first), *b = files.find(second);
+  if (!a || !b || a->dtype != b->dtype || a->shape != b->shape) return false;
+  const int64_t bytes = a->end - a->begin;
+  std::vector<std::byte> x, y;
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+    x.resize(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+    y.resize(x.size());
+    if (!check_cancelled(cancel).ok() || !files.read(first, at, x).ok() || !files.read(second, at, y).ok())
+      return false;
+    if (x != y) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* cancel) {
+  QUIRE_ASSIGN(Checkpoint checkpoint, open_configuration(path, cancel));
+  if (!checkpoint.is_gguf()) checkpoint.untie_head(cancel);
+  return checkpoint;
+}
+
+Result<Checkpoint> Checkpoint::open_configuration(const std::string& path, const CancelToken* cancel) {
   Checkpoint checkpoint;
   checkpoint.path_ = path;
   QUIRE_ASSIGN(const bool is_directory, path_is_directory(path));
   if (is_directory) {
     QUIRE_ASSIGN(checkpoint.config_, load_model_config(path));
-    checkpoint.untie_head();
     return checkpoint;
   }
   QUIRE_ASSIGN(const bool exists, path_exists(path));
@@ -31,12 +57,15 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CancelToken* 
   return checkpoint;
 }
 
-// A part of a larger model is tied by a setting of that one, which transformers writes as true, too, where the files
-// have a head. What is wrong with the files is said when they are opened.
-void Checkpoint::untie_head() {
-  if (config_.tensor_prefix.empty() || !config_.tie_word_embeddings) return;
-  auto files = open_safetensors(path_, TensorFiles::Access::kRead, nullptr, config_.tensor_prefix);
-  if (files.ok() && (*files)->find("lm_head.weight")) config_.tie_word_embeddings = false;
+// As transformers since version 5: where the files have a head of other values than the embedding, it is the model's,
+// whatever the configuration says. Files that repeat the embedding as the head stay tied, which saves its memory. What
+// is wrong with the files is said when they are opened.
+void Checkpoint::untie_head(const CancelToken* cancel) {
+  constexpr const char* kHead = "lm_head.weight";
+  if (!config_.tie_word_embeddings) return;
+  auto files = open_safetensors(path_, TensorFiles::Access::kRead, cancel, config_.tensor_prefix);
+  if (!files.ok() || !(*files)->find(kHead)) return;
+  config_.tie_word_embeddings = are_same(**files, kHead, "model.embed_tokens.weight", cancel);
 }
 
 Result<std::shared_ptr<const ModelTokenizer>> Checkpoint::load_tokenizer() const {

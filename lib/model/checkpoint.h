@@ -21,8 +21,11 @@ namespace quire {
 class Checkpoint {
  public:
   // `path`: a Hugging Face model directory, or a GGUF file (of several: the first). Reads the configuration, and a GGUF
-  // file's headers. Errors: kNotFound, kIo, kBadFile, kUnsupported, kCancelled.
+  // file's headers. A head in the files that differs from the embedding is the model's (tie_word_embeddings false).
+  // Errors: kNotFound, kIo, kBadFile, kUnsupported, kCancelled.
   static Result<Checkpoint> open(const std::string& path, const CancelToken* cancel = nullptr);
+  // The same without a look at the head, for who loads no weights.
+  static Result<Checkpoint> open_configuration(const std::string& path, const CancelToken* cancel = nullptr);
 
   const ModelConfig& config() const { return config_; }
   // With the chat template, or why there is none (ModelTokenizer::chat_template).
@@ -37,7 +40,7 @@ class Checkpoint {
   Result<std::unique_ptr<TensorFiles>> open_tensors(TensorFiles::Access access, const CancelToken* cancel = nullptr);
 
  private:
-  void untie_head();
+  void untie_head(const CancelToken* cancel);
 
   std::string path_;
   ModelConfig config_;

@@ -369,7 +369,7 @@ Result<std::unique_ptr<const Strategy>> strategy_for(const Backend& backend, con
 }  // namespace
 
 Result<std::unique_ptr<const Strategy>> plan_strategy(const Backend& backend, const MemoryRequest& request) {
-  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(request.path));
+  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open_configuration(request.path));
   QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
   return strategy_for(backend, config, request);
 }
@@ -393,7 +393,7 @@ Status check_kv(const Backend& backend, const ModelConfig& config, const Strateg
 }
 
 Result<std::unique_ptr<const Strategy>> check_strategy(const Backend& backend, const MemoryRequest& request) {
-  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(request.path));
+  QUIRE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open_configuration(request.path));
   QUIRE_ASSIGN(const ModelConfig config, read_config(request, checkpoint));
   QUIRE_ASSIGN(auto strategy, strategy_for(backend, config, request));
   QUIRE_TRY(check_kv(backend, config, *strategy, request));

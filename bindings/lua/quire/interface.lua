@@ -93,8 +93,9 @@ constants.LOAD_DEFAULT = 0
 -- a copy that is cut short, a file server that loses it), the system kills this process with
 -- SIGBUS at the next access. Only for files that nobody writes to; replace them by renaming.
 constants.LOAD_MMAP = 1
--- Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile
--- is an IO error; afterwards the model does not need its files any more.
+-- Reads the weight files, each byte once (tied embeddings twice, and once more where the files
+-- repeat them as lm_head). A file that shrinks meanwhile is an IO error; afterwards the model does
+-- not need its files any more.
 constants.LOAD_READ = 2
 constants.ADAPTER_REPLACES_EMBEDDING = 1
 flags.ADAPTER_REPLACES_EMBEDDING = 1
@@ -1339,7 +1340,8 @@ interface.functions.model_options_init = { returns = "void", { "result", "quire_
 -- Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, Gemma3ForCausalLM,
 -- Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration, of which the text model is
 -- read) with config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
--- (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split
+-- (quire_tokenizer_load says which; an lm_head in the files that differs from the embedding is used
+-- whatever tie_word_embeddings says); or a GGUF file of version 2 or 3 (of a model that is split
 -- over several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3,
 -- qwen2, qwen3, smollm3, phi3, granite and gemma3 with weights of the types QUIRE_TYPE_*, in any
 -- mixture.

@@ -92,8 +92,9 @@ const constants = Object.freeze({
    * a copy that is cut short, a file server that loses it), the system kills this process with
    * SIGBUS at the next access. Only for files that nobody writes to; replace them by renaming. */
   LOAD_MMAP: 1,
-  /** Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile
-   * is an IO error; afterwards the model does not need its files any more. */
+  /** Reads the weight files, each byte once (tied embeddings twice, and once more where the files
+   * repeat them as lm_head). A file that shrinks meanwhile is an IO error; afterwards the model does
+   * not need its files any more. */
   LOAD_READ: 2,
   ADAPTER_REPLACES_EMBEDDING: 1,
   ADAPTER_REPLACES_LM_HEAD: 2,

@@ -275,13 +275,37 @@ TEST_F(ChangedModel, NamesTheTensorOfALayerTooMany) {
   }
 }
 
-TEST_F(ChangedModel, AHeadThatIsNotUsedCountsAsDone) {
+// A configuration may say that the head is the embedding, or leave it to a default, where the files have another head.
+TEST_F(ChangedModel, AHeadInTheFilesIsUsed) {
+  const auto expected = Loaded(directory_.string()).logits();
   replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  Loaded loaded(directory_.string());
+  ASSERT_TRUE(loaded.status().ok()) << loaded.status().message();
+  EXPECT_FALSE(loaded.model().config().tie_word_embeddings);
+  EXPECT_EQ(loaded.logits(), expected);
+}
+
+// Some files repeat the embedding as the head.
+TEST_F(ChangedModel, AHeadThatRepeatsTheEmbeddingStaysTied) {
+  replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  std::string bytes = test::read_file((directory_ / "model.safetensors").string());
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const auto header = nlohmann::json::parse(bytes.substr(sizeof length, length));
+  const auto place = [&](const char* tensor) {
+    const auto& offsets = header.at(tensor).at("data_offsets");
+    const size_t begin = offsets[0], end = offsets[1];
+    return std::pair(sizeof length + length + begin, end - begin);
+  };
+  const auto [embedding, size] = place("model.embed_tokens.weight");
+  bytes.replace(place("lm_head.weight").first, size, bytes.substr(embedding, size));
+  test::write_file((directory_ / "model.safetensors").string(), bytes);
   int64_t last_done = 0, last_total = -1;
   ModelLoader::Options options;
   options.control.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Loaded loaded(directory_.string(), options);
   ASSERT_TRUE(loaded.status().ok()) << loaded.status().message();
+  EXPECT_TRUE(loaded.model().config().tie_word_embeddings);
   EXPECT_EQ(last_done, last_total);
 }
 

@@ -203,8 +203,9 @@ namespace Quire
         Mmap = 1,
 
         /// <summary>
-        /// Reads the weight files, each byte once (tied embeddings twice). A file that shrinks meanwhile is an IO
-        /// error; afterwards the model does not need its files any more.
+        /// Reads the weight files, each byte once (tied embeddings twice, and once more where the files repeat them
+        /// as lm_head). A file that shrinks meanwhile is an IO error; afterwards the model does not need its files
+        /// any more.
         /// </summary>
         Read = 2,
     }

@@ -138,7 +138,8 @@ namespace Quire
         /// Qwen3ForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, Gemma3ForCausalLM,
         /// Gemma3ForConditionalGeneration and Mistral3ForConditionalGeneration, of which the text model is read)
         /// with config.json, *.safetensors (single or sharded), and tokenizer.model or tokenizer.json
-        /// (quire_tokenizer_load says which); or a GGUF file of version 2 or 3 (of a model that is split over
+        /// (quire_tokenizer_load says which; an lm_head in the files that differs from the embedding is used
+        /// whatever tie_word_embeddings says); or a GGUF file of version 2 or 3 (of a model that is split over
         /// several: the first, NAME-00001-of-0000N.gguf) of the architectures llama, mistral, mistral3, qwen2,
         /// qwen3, smollm3, phi3, granite and gemma3 with weights of the types QUIRE_TYPE_*, in any mixture. Waits
         /// until loaded. The calling thread reads the files; the runtime's threads pack what was read, at most 16
