@@ -207,6 +207,13 @@ Result<RopeSettings> read_settings(const JsonReader& config, const char* key, in
   return rope;
 }
 
+// rope_scaling beside rope_parameters, of which `rope` was read, must say the same.
+Status check_older_form(const JsonReader& config, const RopeSettings& older, const RopeSettings& rope) {
+  constexpr const char* kKey = "rope_scaling";
+  if (!config.find(kKey) || (older.term == rope.term && older.longrope == rope.longrope)) return {};
+  return config.bad(kKey, "what rope_parameters says: " + rope.type);
+}
+
 }  // namespace
 
 std::string rope_term(std::string name, std::span<const std::pair<const char*, double>> arguments) {
@@ -256,8 +263,8 @@ Result<RopeSettings> read_rope_settings(const JsonReader& config, int64_t max_po
   QUIRE_ASSIGN(RopeSettings rope, read_settings(config, "rope_parameters", max_position_embeddings, rotary_dim));
   if (!config.find("rope_parameters")) {
     rope = older;
-  } else if (config.find("rope_scaling") && (older.term != rope.term || older.longrope != rope.longrope)) {
-    return config.bad("rope_scaling", "what rope_parameters says: " + rope.type);
+  } else {
+    QUIRE_TRY(check_older_form(config, older, rope));
   }
   QUIRE_ASSIGN(const double outer_theta, config.number("rope_theta", kMinTheta, kMaxTheta, kAbsent));
   for (const double theta : {outer_theta, older.theta}) {
@@ -285,6 +292,8 @@ Result<LayerRopeSettings> read_layer_rope_settings(const JsonReader& config, int
     return Status(Code::kUnsupported, reader.what() + ": " + name + " beside the settings of kinds of layers");
   }
   QUIRE_ASSIGN(rope.full, read_settings(reader, kFull, max_position_embeddings, rotary_dim));
+  QUIRE_ASSIGN(const RopeSettings older, read_settings(config, "rope_scaling", max_position_embeddings, rotary_dim));
+  QUIRE_TRY(check_older_form(config, older, rope.full));
   if (rope.full.theta == kAbsent) {
     QUIRE_ASSIGN(rope.full.theta, config.number("rope_theta", kMinTheta, kMaxTheta, default_theta));
   }

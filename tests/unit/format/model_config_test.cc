@@ -209,7 +209,9 @@ TEST(ModelConfig, OfGemma3HasWindowsWithABaseOfTheirOwn) {
        {nlohmann::json{{"rope_theta", 5e5},
                        {"rope_local_base_freq", 2e4},
                        {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}},
-        nlohmann::json{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", window}}}}}) {
+        nlohmann::json{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", window}}}},
+        nlohmann::json{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", window}}},
+                       {"rope_scaling", {{"type", "linear"}, {"factor", 8.0}}}}}) {
     auto config = with(patch);
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_EQ(config->rope_theta, 5e5);
@@ -239,6 +241,9 @@ TEST(ModelConfig, OfGemma3HasWindowsWithABaseOfTheirOwn) {
       {{{"rope_local_base_freq", 1}}, "rope_local_base_freq is 1"},
       {{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", full}}}},
        "RoPE type linear of sliding_attention"},
+      {{{"rope_parameters", {{"full_attention", window}, {"sliding_attention", window}}},
+        {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}},
+       "expected what rope_parameters says: default"},
       {{{"rope_parameters", {{"full_attention", full}, {"rope_theta", 1e4}}}},
        "rope_theta beside the settings of kinds of layers"}};
   for (const auto& [patch, message] : bad) EXPECT_THAT(with(patch).status().message(), HasSubstr(message));
