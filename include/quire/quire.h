@@ -773,8 +773,8 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * length, and never less than the trained one. length= defaults to the session's expected_tokens;
  * without either the two scalings that need it are refused, because frequencies never depend on
  * what has been fed. A checkpoint's own scaling is used unless the expression names one; it reaches
- * max_position_embeddings, and YaRN its original length times its factor where that is more, as
- * Qwen's files mean it.
+ * max_position_embeddings, also where the expression names the same one, and YaRN its original
+ * length times its factor where that is more, as Qwen's files mean it.
  *
  * A model with a sliding window W of its own (Mistral, some Qwen) sees, under any visibility, only
  * keys less than W tokens back; distances then stay below W, so with W <= L there is no end to what
@@ -791,7 +791,7 @@ QUIRE_API int32_t quire_tokenizer_is_eos(const quire_tokenizer* tokenizer, int32
  * their attention factors mean nothing.
  *
  * Any visibility takes train_len= (the length that weights and scaling are good for; default: the
- * model's, times the factor of a scaling that the expression names) and kv_chunk= (tokens per
+ * model's, or as far as a scaling that the expression names reaches) and kv_chunk= (tokens per
  * stored chunk, a multiple of 16 up to 65536; default: L/4 rounded down to one, at least 16 and at
  * most 256; of self_extend one that group= divides too, where that is small enough: with another
  * kv_chunk= a token takes several times as long). */

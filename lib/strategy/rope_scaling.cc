@@ -42,7 +42,7 @@ std::vector<double> frequencies(double base, int rotary_dim) {
 
 int64_t extended(int64_t original, double factor, const RopeBase& base) {
   const double length = std::min(std::floor(static_cast<double>(original) * factor), static_cast<double>(kMaxTrainLen));
-  // A term that repeats what the checkpoint was tuned with ("original" is then below train_len) extends nothing.
+  // Where the checkpoint's own extension of `original` goes further, its weights are good for that.
   return std::max(base.train_len, static_cast<int64_t>(length));
 }
 

@@ -184,6 +184,16 @@ Result<RopeScaling> checkpoint_rope(const std::string& term, RopeBase base) {
   return scaling;
 }
 
+// As the expression names it. The checkpoint's own scaling is no other computation when it is named: it reaches as far.
+Result<RopeScaling> named_rope(const Term& term, const RopeBase& base, const std::string& checkpoint_term,
+                               ArgumentLog* log) {
+  QUIRE_ASSIGN(RopeScaling scaling, make_rope_scaling(term, base, log));
+  if (checkpoint_term.empty()) return scaling;
+  Result<RopeScaling> own = checkpoint_rope(checkpoint_term, base);
+  if (own.ok() && own->canonical == scaling.canonical) scaling.extended_len = own->extended_len;
+  return scaling;
+}
+
 // A stored chunk holds whole chunks of what a strategy selects. The usual one also holds whole groups of keys that are
 // stored at one position, if it is as long as a group.
 Result<int64_t> read_kv_chunk(const Arguments& arguments, const Strategy& strategy, int64_t train_len) {
@@ -333,9 +343,9 @@ Result<std::unique_ptr<const Strategy>> make_logged_strategy(std::string_view ex
   const bool from_checkpoint = !parts.scaling && !context.checkpoint_scaling.empty();
   // auto goes beyond the trained length without the scaling's help, so a checkpoint's may stop there.
   if (from_checkpoint && automatic && base.expected_tokens == 0) base.expected_tokens = context.train_len;
-  QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint
-                                        ? checkpoint_rope(context.checkpoint_scaling, base)
-                                        : make_rope_scaling(parts.scaling ? *parts.scaling : none, base, log));
+  QUIRE_ASSIGN(RopeScaling scaling, from_checkpoint ? checkpoint_rope(context.checkpoint_scaling, base)
+                                                    : named_rope(parts.scaling ? *parts.scaling : none, base,
+                                                                 context.checkpoint_scaling, log));
   // The other pairs of a head stand still: a model's loader puts them last (plan/head_order.h).
   scaling.table.theta.resize(static_cast<size_t>(context.head_dim / 2), 0);
 

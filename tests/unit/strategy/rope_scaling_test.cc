@@ -81,6 +81,23 @@ TEST(RopeScaling, OfTheCheckpointAppliesUnlessAnotherIsNamed) {
   EXPECT_THAT(make("full", context)->canonical(), HasSubstr("+ pi(factor=4)"));
 }
 
+// Who names the scaling that the checkpoint has anyway asks for no other computation, so it reaches no further.
+TEST(RopeScaling, OfTheCheckpointReachesAsFarWhenItIsNamed) {
+  StrategyContext context = trained_for(2048);
+  for (const char* scaling : {"pi(factor=4)", "ntk(factor=4)"}) {
+    context.checkpoint_scaling = scaling;
+    for (const char* visibility : {"full", "dca", "auto"}) {
+      const auto own = make(visibility, context), named = make(std::string(visibility) + " + " + scaling, context);
+      EXPECT_EQ(named->canonical(), own->canonical());
+      EXPECT_EQ(named->reach(), own->reach());
+    }
+  }
+  context.checkpoint_scaling = "pi(factor=4)";
+  EXPECT_EQ(make("full + pi(factor=2)", context)->reach(), 4096);
+  context.checkpoint_scaling = "yarn(factor=4, original=2048)";
+  EXPECT_EQ(make("full + yarn(factor=4)", context)->reach(), 8192);
+}
+
 // PoSE's checkpoints say max_position_embeddings 16384, original_max_position_embeddings 4096.
 TEST(RopeScaling, ExtendsTheLengthBeforeTheCheckpointsOwnExtension) {
   StrategyContext context = trained_for(16384);
