@@ -85,7 +85,8 @@ type ModelInfo struct {
 	// Type of most elements of the projection matrices in memory
 	WeightType Type `json:"weight_type"`
 
-	// positions the weights were trained for (max_position_embeddings)
+	// Positions the weights were trained for: max_position_embeddings, or max_sequence_length where
+	// they are interpolated (linear) and that is more, as in Vicuna 1.5 16k.
 	TrainLen int64 `json:"train_len"`
 
 	// weights counted once (tied embeddings too)

@@ -135,7 +135,8 @@ export interface ModelInfo {
   vocabSize: number;
   /** QUIRE_TYPE_* of most elements of the projection matrices in memory */
   weightType: number;
-  /** positions the weights were trained for (max_position_embeddings) */
+  /** Positions the weights were trained for: max_position_embeddings, or max_sequence_length where
+   * they are interpolated (linear) and that is more, as in Vicuna 1.5 16k. */
   trainLen: number;
   /** weights counted once (tied embeddings too) */
   nParameters: number;

@@ -444,7 +444,9 @@ typedef struct quire_model_info {
   int32_t intermediate_size;
   int32_t vocab_size;
   int32_t weight_type;  /* QUIRE_TYPE_* of most elements of the projection matrices in memory */
-  int64_t train_len;    /* positions the weights were trained for (max_position_embeddings) */
+  /* Positions the weights were trained for: max_position_embeddings, or max_sequence_length where
+   * they are interpolated (linear) and that is more, as in Vicuna 1.5 16k. */
+  int64_t train_len;
   int64_t n_parameters; /* weights counted once (tied embeddings too) */
   int64_t weight_bytes; /* bytes of weights in memory and mapped */
   double rope_theta;    /* of layers with a window that others lack it may be another (Gemma 3) */

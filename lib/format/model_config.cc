@@ -395,6 +395,18 @@ Status read_rope(const JsonReader& reader, const Family& family, ModelConfig& co
   return {};
 }
 
+// Some checkpoints with interpolated positions (Vicuna 1.5 16k) give the length before that as max_position_embeddings,
+// and the one they were tuned for besides.
+Status read_interpolated_length(const JsonReader& reader, ModelConfig& config) {
+  if (config.rope_type != "linear") return {};
+  int64_t& length = config.max_position_embeddings;
+  QUIRE_ASSIGN(const int64_t tuned, reader.integer("max_sequence_length", 1, kMaxPositions, length));
+  if (tuned <= length) return {};
+  if (config.rope_original == 0) config.rope_original = length;
+  length = tuned;
+  return {};
+}
+
 Status read_dual_chunk(const JsonReader& reader, DualChunkSettings& dual_chunk) {
   constexpr const char* kKey = "dual_chunk_attention_config";
   const Json* settings = reader.find(kKey);
@@ -422,6 +434,7 @@ Status read_text_model(const Json& document, const JsonReader& reader, const Fam
   QUIRE_ASSIGN(config.max_position_embeddings,
                reader.integer("max_position_embeddings", 1, kMaxPositions, family.max_positions));
   QUIRE_TRY(read_rope(reader, family, config));
+  QUIRE_TRY(read_interpolated_length(reader, config));
   QUIRE_TRY(read_token_ids(reader, "bos_token_id", config.vocab_size, config.bos_token_ids));
   if (config.bos_token_ids.size() > 1) return reader.bad("bos_token_id", "at most one id");
   return read_token_ids(reader, "eos_token_id", config.vocab_size, config.eos_token_ids);

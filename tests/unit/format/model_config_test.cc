@@ -511,6 +511,20 @@ TEST(ModelConfig, SmolLM3LeavesLayersUnrotated) {
   EXPECT_EQ(config->rope_theta, 2e6);
 }
 
+// As lmsys/vicuna-7b-v1.5-16k says it: max_position_embeddings is the length before the interpolation.
+TEST(ModelConfig, OfInterpolatedPositionsTheLongerLengthCounts) {
+  const Json linear = {{"type", "linear"}, {"factor", 4.0}};
+  auto config = parse_with({{"max_sequence_length", 2048}, {"rope_scaling", linear}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->max_position_embeddings, 2048);
+  EXPECT_EQ(config->rope_original, 512);
+  EXPECT_EQ(config->rope_scaling, "pi(factor=4)");
+  EXPECT_EQ(parse_with({{"max_sequence_length", 256}, {"rope_scaling", linear}})->max_position_embeddings, 512);
+  EXPECT_EQ(parse_with({{"max_sequence_length", 2048}})->max_position_embeddings, 512);
+  EXPECT_THAT(parse_with({{"max_sequence_length", "long"}, {"rope_scaling", linear}}).status().message(),
+              HasSubstr("max_sequence_length is \"long\""));
+}
+
 TEST(ModelConfig, DualChunkRequestIsRead) {
   const auto request = [](const char* text) {
     return parse_with({{"dual_chunk_attention_config", Json::parse(text)}});

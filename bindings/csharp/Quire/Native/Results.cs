@@ -103,7 +103,10 @@ namespace Quire
         /// <summary>DataType of most elements of the projection matrices in memory.</summary>
         public DataType WeightType { get; }
 
-        /// <summary>Positions the weights were trained for (max_position_embeddings).</summary>
+        /// <summary>
+        /// Positions the weights were trained for: max_position_embeddings, or max_sequence_length where they are
+        /// interpolated (linear) and that is more, as in Vicuna 1.5 16k.
+        /// </summary>
         public long TrainLen { get; }
 
         /// <summary>Weights counted once (tied embeddings too).</summary>

@@ -648,7 +648,8 @@ pub struct quire_model_info {
     pub vocab_size: i32,
     /// QUIRE_TYPE_* of most elements of the projection matrices in memory
     pub weight_type: i32,
-    /// positions the weights were trained for (max_position_embeddings)
+    /// Positions the weights were trained for: max_position_embeddings, or max_sequence_length where
+    /// they are interpolated (linear) and that is more, as in Vicuna 1.5 16k.
     pub train_len: i64,
     /// weights counted once (tied embeddings too)
     pub n_parameters: i64,
