@@ -213,7 +213,7 @@ type SessionOptions struct {
 	// SessionFlags
 	Flags SessionFlags `json:"flags"`
 
-	// a strategy expression; NULL: "full"
+	// a strategy expression, which is not empty; NULL: "full"
 	Strategy string `json:"strategy"`
 
 	// Type: keys and values are stored so; default: F16
@@ -240,7 +240,7 @@ type SessionOptions struct {
 	// end, in which a chunk counts in full until it was compressed.
 	KVCompressedBudgetBytes int64 `json:"kv_compressed_budget_bytes"`
 
-	// 0: no limit but the disk's
+	// 0: no limit but the disk's, or no kv_file_directory
 	KVFileBudgetBytes int64 `json:"kv_file_budget_bytes"`
 
 	// where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
@@ -252,7 +252,7 @@ type SessionOptions struct {
 	// TypeInt8, _INT4; 0: old text is read in kv_type like all other
 	KVOldType Type `json:"kv_old_type"`
 
-	// tokens; 0: 4096; OldAtOnce; without a kv_old_type: 0
+	// tokens, at most 2^40; 0: 4096; OldAtOnce; without a kv_old_type: 0
 	OldAfter int64 `json:"old_after"`
 }
 
@@ -432,11 +432,11 @@ type StreamOptions struct {
 	// generation ends before one of these appears in the text
 	StopStrings []string `json:"stop_strings"`
 
-	// A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What
-	// it leaves is drawn from; SamplerTopK with n = 1 makes it greedy. NULL: temperature,
-	// top_k, top_p, min_p in this order. If logit_bias and min_tokens leave no token, the model's
-	// most probable one is taken; if the chain makes all tokens impossible that these leave, the most
-	// probable of them.
+	// A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then.
+	// What it leaves is drawn from; SamplerTopK with n = 1 makes it greedy. NULL:
+	// temperature, top_k, top_p, min_p in this order, as with none. If logit_bias and min_tokens
+	// leave no token, the model's most probable one is taken; if the chain makes all tokens
+	// impossible that these leave, the most probable of them.
 	Samplers []Sampler `json:"samplers"`
 
 	LogitBias []LogitBias `json:"logit_bias"`
@@ -462,7 +462,8 @@ type StreamOptions struct {
 	MaxUndelivered int32 `json:"max_undelivered"`
 
 	// StreamCite: tokens before this one may be cited, such as all before the question: at
-	// most as many as there are before the answer; 0: all but the last 64 of those
+	// most as many as there are before the answer; 0: all but the last 64 of those. Without the flag:
+	// 0
 	CiteEnd int64 `json:"cite_end"`
 
 	// Prompt lookup (Saxena 2023; Yang et al. 2023, "Inference with Reference"): where the last

@@ -206,7 +206,7 @@ export interface SessionAdapter {
 export interface SessionOptions {
   /** QUIRE_SESSION_* */
   flags?: number;
-  /** a strategy expression; NULL: "full" */
+  /** a strategy expression, which is not empty; NULL: "full" */
   strategy?: string;
   /** QUIRE_TYPE_*: keys and values are stored so; default: F16 */
   kvType?: number;
@@ -225,7 +225,7 @@ export interface SessionOptions {
    * of it. Before a file every chunk has its place there too. Without a file the budget is a hard
    * end, in which a chunk counts in full until it was compressed. */
   kvCompressedBudgetBytes?: number | bigint;
-  /** 0: no limit but the disk's */
+  /** 0: no limit but the disk's, or no kv_file_directory */
   kvFileBudgetBytes?: number | bigint;
   /** where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
    * and the budgets of the others are a hard end */
@@ -233,7 +233,7 @@ export interface SessionOptions {
   adapters?: SessionAdapter[];
   /** QUIRE_TYPE_INT8, _INT4; 0: old text is read in kv_type like all other */
   kvOldType?: number;
-  /** tokens; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
+  /** tokens, at most 2^40; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
   oldAfter?: number | bigint;
 }
 
@@ -530,11 +530,11 @@ export interface StreamOptions {
   stopIds?: number[];
   /** generation ends before one of these appears in the text */
   stopStrings?: string[];
-  /** A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What
-   * it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature,
-   * top_k, top_p, min_p in this order. If logit_bias and min_tokens leave no token, the model's
-   * most probable one is taken; if the chain makes all tokens impossible that these leave, the most
-   * probable of them. */
+  /** A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then.
+   * What it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL:
+   * temperature, top_k, top_p, min_p in this order, as with none. If logit_bias and min_tokens
+   * leave no token, the model's most probable one is taken; if the chain makes all tokens
+   * impossible that these leave, the most probable of them. */
   samplers?: Sampler[];
   logitBias?: LogitBias[];
   /** NULL: newline, colon, double quote, asterisk; not NULL with none: no text */
@@ -553,7 +553,8 @@ export interface StreamOptions {
    * drafts it may be draft_tokens more. */
   maxUndelivered?: number;
   /** QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
-   * most as many as there are before the answer; 0: all but the last 64 of those */
+   * most as many as there are before the answer; 0: all but the last 64 of those. Without the flag:
+   * 0 */
   citeEnd?: number | bigint;
   /** Prompt lookup (Saxena 2023; Yang et al. 2023, "Inference with Reference"): where the last
    * tokens stood before in the session's text, what followed there is drafted, at most so many

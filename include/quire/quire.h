@@ -279,9 +279,9 @@ QUIRE_API quire_status quire_runtime_take_log_line(quire_runtime* runtime, int32
  * from the CPU's where two are nearly equally likely. */
 typedef struct quire_device_info {
   uint32_t struct_size;
-  uint32_t flags; /* QUIRE_DEVICE_USABLE */
-  int32_t kind;   /* QUIRE_DEVICE_CPU, QUIRE_DEVICE_CUDA */
-  int32_t reserved;
+  uint32_t flags;        /* QUIRE_DEVICE_USABLE */
+  int32_t kind;          /* QUIRE_DEVICE_CPU, QUIRE_DEVICE_CUDA */
+  int32_t reserved;      /* 0 */
   int64_t memory_bytes;  /* of the device; 0: not known */
   int64_t free_bytes;    /* of that, now; 0: not known */
   char name[32];         /* for quire_model_options.device: "cpu", "cuda:0" */
@@ -443,7 +443,7 @@ typedef struct quire_model_info {
   int32_t hidden_size;
   int32_t intermediate_size;
   int32_t vocab_size;
-  int32_t weight_type;  /* QUIRE_TYPE_* of most elements of the projection matrices in memory */
+  int32_t weight_type; /* QUIRE_TYPE_* of most elements of the projection matrices in memory */
   /* Positions the weights were trained for: max_position_embeddings, or max_sequence_length where
    * they are interpolated (linear) and that is more, as in Vicuna 1.5 16k. */
   int64_t train_len;
@@ -930,7 +930,7 @@ typedef struct quire_session_adapter {
 typedef struct quire_session_options {
   uint32_t struct_size;
   uint32_t flags;       /* QUIRE_SESSION_* */
-  const char* strategy; /* a strategy expression; NULL: "full" */
+  const char* strategy; /* a strategy expression, which is not empty; NULL: "full" */
   size_t strategy_len;
   int32_t kv_type;  /* QUIRE_TYPE_*: keys and values are stored so; default: F16 */
   int32_t overflow; /* QUIRE_OVERFLOW_* */
@@ -948,7 +948,7 @@ typedef struct quire_session_options {
    * of it. Before a file every chunk has its place there too. Without a file the budget is a hard
    * end, in which a chunk counts in full until it was compressed. */
   int64_t kv_compressed_budget_bytes;
-  int64_t kv_file_budget_bytes; /* 0: no limit but the disk's */
+  int64_t kv_file_budget_bytes; /* 0: no limit but the disk's, or no kv_file_directory */
   /* where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
    * and the budgets of the others are a hard end */
   const char* kv_file_directory;
@@ -957,7 +957,8 @@ typedef struct quire_session_options {
   size_t n_adapters;   /* at most 64; at most one of them may replace a given tensor */
   int32_t kv_old_type; /* QUIRE_TYPE_INT8, _INT4; 0: old text is read in kv_type like all other */
   int32_t reserved_2;  /* 0 */
-  int64_t old_after;   /* tokens; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
+  /* tokens, at most 2^40; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0 */
+  int64_t old_after;
 } quire_session_options;
 
 /* [any-thread] since 0.1 */
@@ -1295,9 +1296,9 @@ QUIRE_API quire_status quire_session_get_stats(const quire_session* session,
 /* What one tier of a session's KV cache holds, and what went through it since creation. */
 typedef struct quire_tier_stats {
   uint32_t struct_size;
-  uint32_t flags; /* 0 */
-  int32_t tier;   /* QUIRE_TIER_* */
-  int32_t reserved;
+  uint32_t flags;       /* 0 */
+  int32_t tier;         /* QUIRE_TIER_* */
+  int32_t reserved;     /* 0 */
   int64_t budget_bytes; /* of the session; 0: no limit, or no such tier */
   /* held now; the first tier (DEVICE on a GPU, else HOST): what strategies keep for choosing chunks
    * included; HOST below it: in slabs, with what is unused of them; COMPRESSED without a file:
@@ -1439,7 +1440,7 @@ QUIRE_API quire_status quire_session_load(quire_model* model, const char* path, 
 typedef int64_t (*quire_write_callback)(void* user_data, const void* bytes, size_t n,
                                         quire_error* err);
 /* [callback-only] Once, behind the last byte; likewise. 0: the snapshot is kept. A negative number:
- * it failed. */
+ * it failed. Others are reserved. */
 typedef int32_t (*quire_commit_callback)(void* user_data, quire_error* err);
 /* [callback-only] Writes bytes of the snapshot from `offset` on into `buffer`, which has room for
  * n > 0; offset + n is at most n_bytes. Returns how many, 1 to n; it is called again for the
@@ -1804,7 +1805,7 @@ typedef struct quire_rate_estimate {
  * overlap with computing, and a strategy that chooses while it reads to find what it chooses in
  * memory; chunks in compressed memory count in full. Blocks, and shares the machine with open
  * streams, which it slows down. Whether it fits is quire_runtime_plan_memory's to say. Errors:
- * those of quire_session_create; INVALID_ARGUMENT (n_tokens less than 1), BUDGET (no memory left
+ * those of quire_session_create; INVALID_ARGUMENT (n_tokens: 1 to 2^40), BUDGET (no memory left
  * for the session of its own), IO, CANCELLED, CLOSED (the runtime is being closed).
  * [any-thread] since 0.1 */
 QUIRE_API quire_status quire_model_estimate_rates(quire_model* model,
@@ -1891,11 +1892,11 @@ typedef struct quire_stream_options {
   /* generation ends before one of these appears in the text */
   const quire_text* stop_strings;
   size_t n_stop_strings; /* at most 64, each 1 to 1024 bytes */
-  /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What
-   * it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature,
-   * top_k, top_p, min_p in this order. If logit_bias and min_tokens leave no token, the model's
-   * most probable one is taken; if the chain makes all tokens impossible that these leave, the most
-   * probable of them. */
+  /* A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then.
+   * What it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL:
+   * temperature, top_k, top_p, min_p in this order, as with none. If logit_bias and min_tokens
+   * leave no token, the model's most probable one is taken; if the chain makes all tokens
+   * impossible that these leave, the most probable of them. */
   const quire_sampler* samplers;
   size_t n_samplers; /* at most 64 */
   /* 0: sizeof(quire_sampler); more, a multiple of 4 up to 4096, if what lies behind each is 0 */
@@ -1919,7 +1920,8 @@ typedef struct quire_stream_options {
    * drafts it may be draft_tokens more. */
   int32_t max_undelivered;
   /* QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
-   * most as many as there are before the answer; 0: all but the last 64 of those */
+   * most as many as there are before the answer; 0: all but the last 64 of those. Without the flag:
+   * 0 */
   int64_t cite_end;
   /* Prompt lookup (Saxena 2023; Yang et al. 2023, "Inference with Reference"): where the last
    * tokens stood before in the session's text, what followed there is drafted, at most so many

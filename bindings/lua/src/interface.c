@@ -2647,7 +2647,7 @@ static int call_runtime_plan_memory(lua_State* L) {
  * overlap with computing, and a strategy that chooses while it reads to find what it chooses in
  * memory; chunks in compressed memory count in full. Blocks, and shares the machine with open
  * streams, which it slows down. Whether it fits is quire_runtime_plan_memory's to say. Errors:
- * those of quire_session_create; INVALID_ARGUMENT (n_tokens less than 1), BUDGET (no memory left
+ * those of quire_session_create; INVALID_ARGUMENT (n_tokens: 1 to 2^40), BUDGET (no memory left
  * for the session of its own), IO, CANCELLED, CLOSED (the runtime is being closed).
  */
 static int call_model_estimate_rates(lua_State* L) {

@@ -1047,8 +1047,8 @@ namespace Quire
         /// block of eight tokens with a large one. Reading from lower tiers is taken to overlap with computing, and
         /// a strategy that chooses while it reads to find what it chooses in memory; chunks in compressed memory
         /// count in full. Blocks, and shares the machine with open streams, which it slows down. Whether it fits is
-        /// quire_runtime_plan_memory's to say. Errors: those of quire_session_create; INVALID_ARGUMENT (n_tokens
-        /// less than 1), BUDGET (no memory left for the session of its own), IO, CANCELLED, CLOSED (the runtime is
+        /// quire_runtime_plan_memory's to say. Errors: those of quire_session_create; INVALID_ARGUMENT (n_tokens: 1
+        /// to 2^40), BUDGET (no memory left for the session of its own), IO, CANCELLED, CLOSED (the runtime is
         /// being closed).
         /// [any-thread] since 0.1.
         /// </summary>

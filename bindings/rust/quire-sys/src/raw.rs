@@ -370,7 +370,7 @@ pub type quire_write_callback = unsafe extern "C" fn(
 ) -> i64;
 
 /// Once, behind the last byte; likewise. 0: the snapshot is kept. A negative number:
-/// it failed.
+/// it failed. Others are reserved.
 pub type quire_commit_callback = unsafe extern "C" fn(user_data: *mut c_void, err: *mut quire_error) -> i32;
 
 /// Writes bytes of the snapshot from `offset` on into `buffer`, which has room for
@@ -514,6 +514,7 @@ pub struct quire_device_info {
     pub flags: u32,
     /// QUIRE_DEVICE_CPU, QUIRE_DEVICE_CUDA
     pub kind: i32,
+    /// 0
     pub reserved: i32,
     /// of the device; 0: not known
     pub memory_bytes: i64,
@@ -819,7 +820,7 @@ pub struct quire_session_options {
     pub struct_size: u32,
     /// QUIRE_SESSION_*
     pub flags: u32,
-    /// a strategy expression; NULL: "full"
+    /// a strategy expression, which is not empty; NULL: "full"
     pub strategy: *const c_char,
     pub strategy_len: usize,
     /// QUIRE_TYPE_*: keys and values are stored so; default: F16
@@ -841,7 +842,7 @@ pub struct quire_session_options {
     /// of it. Before a file every chunk has its place there too. Without a file the budget is a hard
     /// end, in which a chunk counts in full until it was compressed.
     pub kv_compressed_budget_bytes: i64,
-    /// 0: no limit but the disk's
+    /// 0: no limit but the disk's, or no kv_file_directory
     pub kv_file_budget_bytes: i64,
     /// where the file tier has its unnamed temporary file (mode 0600); NULL or empty: no file tier,
     /// and the budgets of the others are a hard end
@@ -854,7 +855,7 @@ pub struct quire_session_options {
     pub kv_old_type: i32,
     /// 0
     pub reserved_2: i32,
-    /// tokens; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0
+    /// tokens, at most 2^40; 0: 4096; QUIRE_OLD_AT_ONCE; without a kv_old_type: 0
     pub old_after: i64,
 }
 
@@ -1103,6 +1104,7 @@ pub struct quire_tier_stats {
     pub flags: u32,
     /// QUIRE_TIER_*
     pub tier: i32,
+    /// 0
     pub reserved: i32,
     /// of the session; 0: no limit, or no such tier
     pub budget_bytes: i64,
@@ -1482,11 +1484,11 @@ pub struct quire_stream_options {
     pub stop_strings: *const quire_text,
     /// at most 64, each 1 to 1024 bytes
     pub n_stop_strings: usize,
-    /// A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then. What
-    /// it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL: temperature,
-    /// top_k, top_p, min_p in this order. If logit_bias and min_tokens leave no token, the model's
-    /// most probable one is taken; if the chain makes all tokens impossible that these leave, the most
-    /// probable of them.
+    /// A chain in any order instead of temperature, top_k, top_p and min_p, which must be 0 then.
+    /// What it leaves is drawn from; QUIRE_SAMPLER_TOP_K with n = 1 makes it greedy. NULL:
+    /// temperature, top_k, top_p, min_p in this order, as with none. If logit_bias and min_tokens
+    /// leave no token, the model's most probable one is taken; if the chain makes all tokens
+    /// impossible that these leave, the most probable of them.
     pub samplers: *const quire_sampler,
     /// at most 64
     pub n_samplers: usize,
@@ -1513,7 +1515,8 @@ pub struct quire_stream_options {
     /// drafts it may be draft_tokens more.
     pub max_undelivered: i32,
     /// QUIRE_STREAM_CITE: tokens before this one may be cited, such as all before the question: at
-    /// most as many as there are before the answer; 0: all but the last 64 of those
+    /// most as many as there are before the answer; 0: all but the last 64 of those. Without the flag:
+    /// 0
     pub cite_end: i64,
     /// Prompt lookup (Saxena 2023; Yang et al. 2023, "Inference with Reference"): where the last
     /// tokens stood before in the session's text, what followed there is drafted, at most so many
@@ -2953,7 +2956,7 @@ extern "C" {
     /// overlap with computing, and a strategy that chooses while it reads to find what it chooses in
     /// memory; chunks in compressed memory count in full. Blocks, and shares the machine with open
     /// streams, which it slows down. Whether it fits is quire_runtime_plan_memory's to say. Errors:
-    /// those of quire_session_create; INVALID_ARGUMENT (n_tokens less than 1), BUDGET (no memory left
+    /// those of quire_session_create; INVALID_ARGUMENT (n_tokens: 1 to 2^40), BUDGET (no memory left
     /// for the session of its own), IO, CANCELLED, CLOSED (the runtime is being closed).
     ///
     /// [any-thread] since 0.1
