@@ -783,7 +783,7 @@ const (
 	// the session's budgets have no room for it
 	ReuseMemory ReuseMiss = 6
 
-	// the text before it is approximate (EditApproximate)
+	// the text before it is approximate (EditApproximate; quire_session_fill_random)
 	ReuseApproximate ReuseMiss = 7
 )
 

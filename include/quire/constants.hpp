@@ -393,7 +393,7 @@ enum class ReuseMiss : std::int32_t {
   kPositions = QUIRE_REUSE_POSITIONS,
   // the session's budgets have no room for it
   kMemory = QUIRE_REUSE_MEMORY,
-  // the text before it is approximate (QUIRE_EDIT_APPROXIMATE)
+  // the text before it is approximate (QUIRE_EDIT_APPROXIMATE; quire_session_fill_random)
   kApproximate = QUIRE_REUSE_APPROXIMATE,
 };
 

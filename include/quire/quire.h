@@ -1519,7 +1519,7 @@ QUIRE_API quire_status quire_snapshot_verify_from(const quire_snapshot_reader* r
  *               and with a kv_old_type that and "old_after"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
  *    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
- *    approximate edit took over, "kv_bytes": of keys and values}
+ *    approximate edit took over or quire_session_fill_random drew, "kv_bytes": of keys and values}
  * "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
  * NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL. [any-thread] since 0.1 */
 QUIRE_API quire_status quire_snapshot_describe(const char* path, size_t path_len, char* buf,
@@ -1999,7 +1999,7 @@ QUIRE_API quire_status quire_stream_cancel(quire_stream* stream, quire_error* er
 #define QUIRE_REUSE_POSITIONS 5 /* positions of its own (quire_session_feed_positions) */
 /* the session's budgets have no room for it */
 #define QUIRE_REUSE_MEMORY 6
-/* the text before it is approximate (QUIRE_EDIT_APPROXIMATE) */
+/* the text before it is approximate (QUIRE_EDIT_APPROXIMATE; quire_session_fill_random) */
 #define QUIRE_REUSE_APPROXIMATE 7
 
 /* A token and its log p under the model's unmodified distribution. This struct has its final

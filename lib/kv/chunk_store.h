@@ -280,12 +280,6 @@ class ChunkStore {
   int64_t bytes_beside() const;
   // Whether memory is held that is not given to others who need it.
   bool in_memory() const { return fixed_bytes_ + selection_.bytes() > 0; }
-  // What the store holds is not what its text makes: it takes no part from here on.
-  void close_prefixes() {
-    prefixes_.close();
-    narrow_prefixes_.close();
-    windowed_prefixes_.close();
-  }
 
   // ---- moves: chunks of a text before an edit that stand elsewhere in the new one (store_moves.cc)
   // The chunk will be that of the old text's tokens from first_old on.

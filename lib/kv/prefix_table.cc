@@ -163,7 +163,6 @@ bool PrefixChain::cut(int64_t n) {
 }
 
 void PrefixChain::copy(const PrefixChain& other) {
-  table_ = other.table_;
   if (!table_) return;
   std::vector<Link> links = other.links_;
   std::vector<PrefixHolder> own;
@@ -180,11 +179,6 @@ void PrefixChain::copy(const PrefixChain& other) {
     if (link.holds) link.prefix->holders.push_back(std::move(*next++));
   }
   links_ = std::move(links);
-}
-
-void PrefixChain::close() {
-  cut(0);
-  table_.reset();
 }
 
 }  // namespace quire

@@ -117,10 +117,9 @@ class PrefixChain {
   bool leave(int64_t n);
   // The chain ends after n chunks; those behind are left. True: another store holds one of these.
   bool cut(int64_t n);
-  // An empty chain becomes that of a fork, which holds what the other one does. An exception: it stays empty.
+  // An empty chain of the same table becomes that of a fork, which holds what the other one does. An exception: it
+  // stays empty.
   void copy(const PrefixChain& other);
-  // Takes no part from here on.
-  void close();
 
  private:
   struct Link {
@@ -132,7 +131,7 @@ class PrefixChain {
   const Prefix* last() const { return links_.empty() ? nullptr : links_.back().prefix; }
   const PrefixHash& last_hash() const { return links_.empty() ? root_ : links_.back().prefix->hash; }
 
-  std::shared_ptr<PrefixTable> table_;  // null: takes no part
+  const std::shared_ptr<PrefixTable> table_;  // null: takes no part
   const PrefixHash root_;
   std::vector<Link> links_;
 };

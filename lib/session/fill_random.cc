@@ -186,7 +186,6 @@ Status Session::fill_random(int64_t n_tokens, uint64_t seed) {
   std::vector<int32_t> tokens(static_cast<size_t>(n_tokens));
   for (int32_t& token : tokens) token = static_cast<int32_t>(random.next() % vocab);
   QUIRE_ASSIGN(const auto queue, backend.create_queue());
-  contents_->kv().close_prefixes();  // what it will hold is of no text
   Filler filler(backend, *queue, random.next());
   struct End {  // whatever fails, allocation included
     ChunkStore& kv;

@@ -271,6 +271,7 @@ void TextState::fill(std::vector<int32_t> tokens) {
   tokens_ = std::move(tokens);
   n_settled_ = n_tokens();
   n_computed_ = n_settled_ - 1;
+  if (n_computed_ > 0) n_exact_ = 0;
 }
 
 }  // namespace quire

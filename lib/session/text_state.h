@@ -85,7 +85,7 @@ class TextState {
   // kNoLimit: there is none.
   int64_t first_generated() const { return generated_.empty() ? kNoLimit : generated_.front().begin; }
   // Keys and values of so many of the first tokens are what computing the text gives. Those behind them were taken over
-  // from elsewhere in an earlier text, or were computed behind such. kNoLimit: all are.
+  // from elsewhere in an earlier text, or are random, or were computed behind such. kNoLimit: all are.
   int64_t n_exact() const { return n_exact_; }
   // How many of the first settled tokens were neither generated nor given positions of their own, and are exact.
   int64_t n_plain() const;
@@ -132,7 +132,8 @@ class TextState {
   void mark_saved() { n_unchanged_ = n_computed_; }
   // Reading the settled tokens that are not computed will count as prompt.
   void read_again() { reread_end_ = n_settled_; }
-  // An empty text becomes this one, of which all but the last token are computed.
+  // An empty text becomes this one. All but the last token count as computed, though their keys are random: none is
+  // exact.
   void fill(std::vector<int32_t> tokens);
 
  private:

@@ -2265,7 +2265,7 @@ static int call_snapshot_verify_from(lua_State* L) {
  *               and with a kv_old_type that and "old_after"},
  *    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
  *    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
- *    approximate edit took over, "kv_bytes": of keys and values}
+ *    approximate edit took over or quire_session_fill_random drew, "kv_bytes": of keys and values}
  * "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
  * NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL.
  */

@@ -226,7 +226,7 @@ const constants = Object.freeze({
   REUSE_POSITIONS: 5,
   /** the session's budgets have no room for it */
   REUSE_MEMORY: 6,
-  /** the text before it is approximate (QUIRE_EDIT_APPROXIMATE) */
+  /** the text before it is approximate (QUIRE_EDIT_APPROXIMATE; quire_session_fill_random) */
   REUSE_APPROXIMATE: 7,
   /** a file descriptor to poll for reading */
   WAIT_FD: 1,

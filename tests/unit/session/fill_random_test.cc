@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "lib/session/document_store.h"
 #include "tests/unit/kv/spill_directory.h"
+#include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/session/session_fixture.h"
 
 namespace quire::test {
@@ -111,6 +113,63 @@ TEST(FillRandom, TheSessionReadsOnAndStartsAnew) {
   expect_ok(run(session).status);
   const Logits all = all_logits(model, with_strategy("dca(kv_chunk=16)"), tokens);
   EXPECT_TRUE(same_bits(row_of(all, *model, 59), last_logits(*session)));
+}
+
+// How many tokens were taken over from other sessions.
+int64_t reused(const std::shared_ptr<Session>& session, const Tokens& tokens) {
+  expect_ok(session->feed_tokens(tokens));
+  expect_ok(run(session).status);
+  return stats(*session).n_reused;
+}
+
+// No other session gets the random keys for those of the text, wherever they went.
+TEST(FillRandom, ItsKeysAreOfNoText) {
+  const TemporaryFolder folder;
+  const auto model = load("short_128");
+  SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.reuse_prefixes = true;
+  const auto filled = make_session(model, options);
+  expect_ok(filled->fill_random(200, 3));
+  Tokens tokens;
+  expect_ok(filled->tokens(&tokens));
+  const Logits all = all_logits(model, with_strategy("full(kv_chunk=16)"), tokens);
+  const auto expected = row_of(all, *model, 199);
+
+  expect_ok(filled->save(folder.file("filled"), {}));
+  const auto loaded = take(Session::load(model, folder.file("filled"), {}));
+  const auto other = make_session(model, options);
+  EXPECT_EQ(reused(other, tokens), 0);
+  EXPECT_TRUE(same_bits(expected, last_logits(*other)));
+  other->close();
+
+  const auto store = take(DocumentStore::open(folder.file("store"), {}));
+  for (const auto& session : {filled, loaded}) {
+    EXPECT_EQ(store->put(*session, {}).status().code(), Code::kEmpty);
+    EditResult result;
+    expect_ok(session->edit_tokens(tokens, {}, &result));
+    EXPECT_EQ(result.n_kept, 0);
+    expect_ok(run(session).status);
+    EXPECT_TRUE(same_bits(expected, last_logits(*session)));
+  }
+}
+
+// It takes part again where it is as new.
+TEST(FillRandom, SharesTextsAgainOnceItIsEmpty) {
+  const auto model = load("short_128");
+  SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.reuse_prefixes = true;
+  const Tokens tokens = random_tokens(*model, 60);
+  const auto other = make_session(model, options);
+  EXPECT_EQ(reused(other, tokens), 0);
+  const auto filled = make_session(model, options);
+  expect_ok(filled->fill_random(200, 3));
+  expect_ok(filled->reset());
+  EXPECT_EQ(reused(filled, tokens), 48);
+
+  options.kv_budget_bytes = 400000;
+  const auto failed = make_session(model, options);
+  EXPECT_EQ(failed->fill_random(1 << 20, 1).code(), Code::kBudget);
+  EXPECT_EQ(reused(failed, tokens), 48);
 }
 
 TEST(FillRandom, StopsAtTheBudgetAndLeavesNothing) {

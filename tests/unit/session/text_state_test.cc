@@ -278,6 +278,13 @@ TEST(TextState, FilledItLacksOnlyTheLastKey) {
   TextState text;
   text.fill({4, 5, 6});
   EXPECT_EQ(counts(text), (Counts{3, 0, 2, 0}));
+  EXPECT_EQ(text.n_exact(), 0);
+  EXPECT_TRUE(TextState::make(text.parts()).ok());
+  text.cut(0, 0);
+  EXPECT_EQ(text.n_exact(), kNoLimit);
+  text.fill({4});  // no keys: nothing is inexact
+  EXPECT_EQ(text.n_exact(), kNoLimit);
+  EXPECT_TRUE(TextState::make(text.parts()).ok());
 }
 
 }  // namespace

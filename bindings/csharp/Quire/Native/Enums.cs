@@ -514,7 +514,7 @@ namespace Quire
         /// <summary>The session's budgets have no room for it.</summary>
         Memory = 6,
 
-        /// <summary>The text before it is approximate (EditReuse.Approximate).</summary>
+        /// <summary>The text before it is approximate (EditReuse.Approximate; quire_session_fill_random).</summary>
         Approximate = 7,
     }
 

@@ -229,7 +229,7 @@ module Quire::Interface
     REUSE_POSITIONS: 5,
     # the session's budgets have no room for it
     REUSE_MEMORY: 6,
-    # the text before it is approximate (QUIRE_EDIT_APPROXIMATE)
+    # the text before it is approximate (QUIRE_EDIT_APPROXIMATE; quire_session_fill_random)
     REUSE_APPROXIMATE: 7,
     # a file descriptor to poll for reading
     WAIT_FD: 1,
@@ -1192,7 +1192,7 @@ module Quire::Interface
     #               and with a kv_old_type that and "old_after"},
     #    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
     #    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
-    #    approximate edit took over, "kv_bytes": of keys and values}
+    #    approximate edit took over or quire_session_fill_random drew, "kv_bytes": of keys and values}
     # "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
     # NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL.
     snapshot_describe: { returns: :int32_t, types: [:string, :size_t, :address, :size_t, :address, :address],

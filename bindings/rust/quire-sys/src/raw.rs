@@ -257,7 +257,7 @@ pub const QUIRE_REUSE_STREAM: i32 = 4;
 pub const QUIRE_REUSE_POSITIONS: i32 = 5;
 /// the session's budgets have no room for it
 pub const QUIRE_REUSE_MEMORY: i32 = 6;
-/// the text before it is approximate (QUIRE_EDIT_APPROXIMATE)
+/// the text before it is approximate (QUIRE_EDIT_APPROXIMATE; quire_session_fill_random)
 pub const QUIRE_REUSE_APPROXIMATE: i32 = 7;
 /// a file descriptor to poll for reading
 pub const QUIRE_WAIT_FD: i32 = 1;
@@ -2686,7 +2686,7 @@ extern "C" {
     ///               and with a kv_old_type that and "old_after"},
     ///    "n_tokens": processed and generated ones, "n_generated": of those, "n_pending",
     ///    "n_gaps": of positions, "n_approximate": processed tokens from the first one on that an
-    ///    approximate edit took over, "kv_bytes": of keys and values}
+    ///    approximate edit took over or quire_session_fill_random drew, "kv_bytes": of keys and values}
     /// ```
     /// "model" is the model's "identity" (quire_model_get_metadata). Keys are only ever added. Errors:
     /// NOT_FOUND, IO, BAD_FILE, BUFFER_TOO_SMALL.
