@@ -17,10 +17,13 @@ PrefixHash prefix_root(const Model& model, const Strategy& strategy, const std::
   return content_checksum(std::as_bytes(std::span(root)));
 }
 
-// Whether the model's backend has all that the session's strategy asks for.
-Status check_backend(const LlamaModel& llama, const Strategy& strategy, const SessionOptions& options) {
-  return llama.backend().can_serve({llama.kv_geometry(strategy, options.kv_type), llama.config().n_query_heads,
-                                    strategy.selection(), options.old_text});
+// Whether the session's KV cache can be made.
+Status check_kv(const LlamaModel& llama, const Strategy& strategy, const SessionOptions& options) {
+  MemoryRequest request;
+  request.kv_type = options.kv_type;
+  request.old_text = options.old_text;
+  request.compressed_budget_bytes = options.compressed_budget_bytes;
+  return quire::check_kv(llama.backend(), llama.config(), strategy, request);
 }
 
 Status closed_status() { return Status(Code::kClosed, "the session was closed"); }
@@ -31,11 +34,7 @@ Status Session::check(const Model& model, const SessionOptions& options) {
   if (model.runtime->closed()) return Status(Code::kClosed, "the runtime was closed");
   QUIRE_TRY(list_adapters(model, options).status());
   QUIRE_ASSIGN(const auto strategy, choose_strategy(model, options));
-  MemoryRequest kv;
-  kv.kv_type = options.kv_type;
-  kv.old_text = options.old_text;
-  kv.compressed_budget_bytes = options.compressed_budget_bytes;
-  QUIRE_TRY(check_kv(model.llama->backend(), model.llama->config(), *strategy, kv));
+  QUIRE_TRY(check_kv(*model.llama, *strategy, options));
   return check_reach(*strategy, options);
 }
 
@@ -62,7 +61,7 @@ Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<Model> model, Ses
   const LlamaModel& llama = *model->llama;
   Runtime& runtime = *model->runtime;
   Backend& backend = llama.backend();
-  QUIRE_TRY(check_backend(llama, *strategy, options));
+  QUIRE_TRY(check_kv(llama, *strategy, options));
   QUIRE_ASSIGN(Ropes ropes, llama.create_ropes(*strategy));
   ChunkStoreOptions store;
   store.budget_bytes = first_budget(backend, options);

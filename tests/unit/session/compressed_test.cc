@@ -198,6 +198,24 @@ TEST_P(Compressed, TruncatedForkedAndSavedTextsGoOn) {
   }
 }
 
+// Narrow records have a tier of their own: whatever the budget, a refusal names what both need.
+TEST(CompressedBudget, NamesWhatFullAndNarrowRecordsNeedTogether) {
+  const auto model = load("short_128", 2);
+  SessionOptions options = with_strategy("full(kv_chunk=16)");
+  options.old_text = {.type = ElementType::kInt8, .after = 40};
+  const auto needed_beyond = [&](int64_t budget) {
+    options.compressed_budget_bytes = budget;
+    const Status status = Session::create(model, options).status();
+    EXPECT_EQ(status.code(), Code::kBudget);
+    EXPECT_EQ(status.message(), Session::check(*model, options).message());
+    return std::stoll("0" + status.message().substr(status.message().find("needs ") + 6));
+  };
+  const int64_t needed = needed_beyond(1);
+  EXPECT_EQ(needed_beyond(needed - 1), needed);
+  options.compressed_budget_bytes = needed;
+  EXPECT_TRUE(Session::create(model, options).ok());
+}
+
 TEST(CompressedBudget, IsSharedByTheSessionsOfARuntime) {
   const auto probe = make_session(load("short_128"), with_strategy("full(kv_chunk=16)"));
   expect_ok(probe->feed_tokens(random_tokens(probe->model(), 16)));
