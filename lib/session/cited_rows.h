@@ -24,10 +24,12 @@ class CitedRows {
   // Of tokens from `from` on.
   void begin(CiteRange range, int64_t from) {
     range_ = range;
-    first_ = next_ = from;
+    from_ = first_ = next_ = from;
     rows_.clear();
   }
   const CiteRange& range() const { return range_; }
+  // The last token before the answer.
+  int64_t from() const { return from_; }
   // The first token with a row, or that would have it.
   int64_t first() const { return first_; }
   // Rows are wanted of tokens from here on.
@@ -43,6 +45,7 @@ class CitedRows {
 
  private:
   CiteRange range_;
+  int64_t from_ = 0;
   int64_t first_ = 0;        // the token of the first row
   int64_t next_ = 0;         // behind the last one
   std::vector<float> rows_;  // [next_ - first_][n_cells]

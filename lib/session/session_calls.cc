@@ -217,14 +217,16 @@ Result<CitedShares> Session::cited_shares(int64_t first, int64_t n) const {
   if (rows.range().end == 0) {
     return Status(Code::kNotFound, "the last stream was not opened with QUIRE_STREAM_CITE, or the text was cut since");
   }
+  const int64_t begin = rows.from() + 1;
+  if (begin >= end) return Status(Code::kNotFound, "the last stream generated no tokens");
   if (first == -1) {
-    first = rows.first() + 1;
+    first = std::min(rows.first() + 1, end - 1);
     n = end - first;
   }
   if (n < 1 || first < 0 || first >= end || n > end - first) {
     return Status(Code::kNotFound, "the last stream generated no tokens from token " + std::to_string(first) +
                                        " on, or less than " + std::to_string(n) + "; its answer is tokens " +
-                                       std::to_string(rows.first() + 1) + " to " + std::to_string(end));
+                                       std::to_string(begin) + " to " + std::to_string(end));
   }
   return CitedShares::make(rows, contents_->text.fed(), first, n);
 }

@@ -280,6 +280,24 @@ TEST_F(CiteErrors, WhatIsNotKnownIsNotFound) {
   EXPECT_EQ(code(-1, 0), Code::kNotFound);
 }
 
+// Whether nothing was generated, or a token of which nothing is known.
+TEST_F(CiteErrors, SayWhyThereIsNothingOfTheAnswer) {
+  const auto message = [&](int64_t first, int64_t n) {
+    std::vector<LabelAttention> labels;
+    const Status status = session_->label_shares(first, n, &labels);
+    EXPECT_EQ(status.code(), Code::kNotFound);
+    return status.message();
+  };
+  expect_ok(session_->feed_tokens(random_tokens(*model_, 80)));
+  expect_ok(run(session_, citing(70, 0)).status);
+  EXPECT_EQ(message(-1, 0), "the last stream generated no tokens");
+  EXPECT_EQ(message(80, 1), "the last stream generated no tokens");
+  expect_ok(run(session_, citing(70, 1)).status);
+  EXPECT_EQ(message(-1, 0).find("it is not known where token 80 came from: "), 0u) << message(-1, 0);
+  EXPECT_EQ(message(-1, 0), message(80, 1));
+  EXPECT_NE(message(81, 1).find("its answer is tokens 80 to 81"), std::string::npos) << message(81, 1);
+}
+
 TEST_F(CiteErrors, TheEndOfWhatIsCitedIsBeforeTheAnswer) {
   expect_ok(session_->feed_tokens(random_tokens(*model_, 30)));
   EXPECT_EQ(GenerationStream::open(session_, citing(31)).status().code(), Code::kInvalidArgument);
