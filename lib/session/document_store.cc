@@ -134,7 +134,10 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
     QUIRE_ASSIGN(const StoreListing listing, directory_.list());
     QUIRE_ASSIGN(StoreMatch place, choose_place(listing, session.fingerprint(), text.tokens));
     place.n_computed = text.n_computed;
-    const bool is_there = place.n_tokens == static_cast<int64_t>(text.tokens.size());
+    bool is_there = place.n_tokens == static_cast<int64_t>(text.tokens.size());
+    if (is_there) {
+      QUIRE_ASSIGN(is_there, can_be_read(part ? *part : session, place.name, control.cancel));
+    }
     if (is_there || place.name == locked) {
       place.n_tokens = static_cast<int64_t>(text.tokens.size());
       const StoreEntry* entry = listing.find(place.name);
@@ -186,6 +189,21 @@ Result<StoreMatch> DocumentStore::choose_place(const StoreListing& listing, cons
   const auto own = read_tokens(place.name);
   if (own.ok() && begins_with(own.value(), tokens)) place.n_tokens = n_tokens;
   return place;
+}
+
+// False: the entry is damaged. A session that stands behind it compares the checksums of what it reads; for another one
+// the whole entry is read here.
+Result<bool> DocumentStore::can_be_read(Session& session, const std::string& name, const CancelToken* cancel) const {
+  auto source = open_snapshot(name);
+  if (!source.ok()) return true;  // it is being removed
+  {
+    QUIRE_ASSIGN(const Session::Work work, session.begin_work());
+    const auto& mark = work.contents().saved_as;
+    if (mark && SnapshotFile::open(*source, *mark).ok()) return true;
+  }
+  const Status status = verify_snapshot(std::move(*source), {.cancel = cancel});
+  if (status.code() == Code::kCancelled) return status;
+  return status.code() != Code::kBadFile;
 }
 
 Status DocumentStore::write(const Session& session, const std::string& name, int64_t bytes, SaveControl control) const {

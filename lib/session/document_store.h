@@ -39,9 +39,10 @@ class DocumentStore {
   static Result<std::shared_ptr<DocumentStore>> open(const std::string& path, const StoreOptions& options);
 
   // Puts what the session has read there: its text up to the first token that was generated or has a position of its
-  // own, without pending ones. control.title: of the entry; empty: it keeps the one that it has. Errors: those of
-  // Session::save; kBudget: the entry alone would exceed the budget, or what is in use leaves no room for it; kEmpty:
-  // nothing was read; kUnsupported: the strategy keeps too little of the text before its generated tokens.
+  // own, without pending ones. A damaged entry counts as missing. control.title: of the entry; empty: it keeps the one
+  // that it has. Errors: those of Session::save; kBudget: the entry alone would exceed the budget, or what is in use
+  // leaves no room for it; kEmpty: nothing was read; kUnsupported: the strategy keeps too little of the text before its
+  // generated tokens.
   Result<StoreMatch> put(Session& session, SaveControl control) const;
   // The entry that has most of the text, all of whose tokens but the last may be taken from it. None is no error.
   Result<StoreMatch> find(const std::shared_ptr<Model>& model, const SessionOptions& options,
@@ -68,6 +69,7 @@ class DocumentStore {
   // The entry that a text of these tokens belongs to, and how much of the text it has.
   Result<StoreMatch> choose_place(const StoreListing& listing, const std::string& fingerprint,
                                   std::span<const int32_t> tokens) const;
+  Result<bool> can_be_read(Session& session, const std::string& name, const CancelToken* cancel) const;
   // Removes entries, the least recently used first, until `bytes` more than all of `keep`'s fit.
   Status make_room(int64_t bytes, const std::string& keep, const CancelToken* cancel) const;
   Status write(const Session& session, const std::string& name, int64_t bytes, SaveControl control) const;

@@ -422,7 +422,13 @@ TEST_F(DocumentStores, NameDamagedEntries) {
   const auto loaded = take(store_->load(model_, options(), turning(stored, 150, 160), &match));
   expect_ok(loaded->feed_tokens(text(10)));
   EXPECT_EQ(run(loaded).status.code(), Code::kBadFile);
-  // What is put again takes the place of one that cannot be opened.
+  // What is put again takes the place of such an entry, unless the session itself was loaded from it.
+  const auto sibling = take(store_->load(model_, options(), turning(stored, 150, 160), &match));
+  EXPECT_EQ(take(store_->put(*sibling, {})).name, name);
+  EXPECT_EQ(read_file(snapshot(name)), bytes);
+  EXPECT_EQ(put(stored), name);
+  expect_whole(1);
+  // And of one that cannot be opened.
   write_file(snapshot(name), "no snapshot");
   EXPECT_EQ(put(stored), name);
   EXPECT_EQ(find(turning(stored, 150, 160)).n_tokens, 150);

@@ -2746,12 +2746,12 @@ extern "C" {
 
     /// Puts what the session has read into the store, as far as an entry can have it; pending tokens are
     /// no part of it. The session is as it was. If an entry has all of that already, it only counts as
-    /// used. If the text goes on behind all of an entry's, it takes the place of that, under its name;
-    /// where the session was loaded from that entry or put there, only what is new is written
-    /// (quire_session_save says when). Otherwise it is a new entry. Of processes that put the same at
-    /// once, one writes and the others wait for it. Whoever lists, finds or loads sees an entry as it
-    /// was or the whole new one, after a crash too. A session that has an entry open keeps what it
-    /// reads.
+    /// used; a damaged one, unless the session was loaded from it, is written anew. If the text goes on
+    /// behind all of an entry's, it takes the place of that, under its name; where the session was
+    /// loaded from that entry or put there, only what is new is written (quire_session_save says when).
+    /// Otherwise it is a new entry. Of processes that put the same at once, one writes and the others
+    /// wait for it. Whoever lists, finds or loads sees an entry as it was or the whole new one, after a
+    /// crash too. A session that has an entry open keeps what it reads.
     /// title: what people call the document, UTF-8, at most 1024 bytes, of an entry that is written;
     /// title_len 0: it keeps the one that it has. options: as of quire_session_save, NULL for none;
     /// cancelling also ends a wait for another process. match: NULL, or n_tokens and n_computed of what
