@@ -234,23 +234,36 @@ void print_stored(const IndexArguments& arguments, const quire_store_match& reus
               {"prefill_seconds", 1e-9 * static_cast<double>(stats.prefill_ns)}});
 }
 
+int read_into_store(const IndexArguments& arguments, const Engine& engine, quire_store* store,
+                    const std::string& document, const std::vector<int32_t>& ids) {
+  const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
+  const auto n_tokens = static_cast<int64_t>(ids.size());
+  StoredSession opened = open_stored(engine, store, ids, arguments.session, n_tokens + kExpectedRoom);
+  quire_session* session = opened.session.get();
+  const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
+  check_room(engine, arguments.session, n_tokens, n_tokens - opened.match.n_computed, place);
+  feed_document(session, document, flags);
+  quire_store_match stored{};
+  int32_t finish_reason = QUIRE_FINISH_NONE;
+  try {
+    finish_reason = read_and_save(session, [&] { stored = put(store, session, arguments.title); });
+  } catch (const QuireFailure& failure) {
+    if (!remove_damaged(store, opened.match, failure)) throw;
+    opened.session.reset();
+    return read_into_store(arguments, engine, store, document, ids);
+  }
+  const quire_session_stats stats = get_stats(session);
+  if (stats.n_pending == 0) print_stored(arguments, opened.match, stored, stats);
+  return finish(stats, arguments.store.directory, finish_reason);
+}
+
 int index_into_store(const IndexArguments& arguments, const std::string& document) {
   const Store store = open_store(arguments.store);
   check_takes_entries(arguments.store.directory);
   const Engine engine(arguments.model);
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
-  const auto n_tokens = static_cast<int64_t>(ids.size());
-  const StoredSession opened = open_stored(engine, store.get(), ids, arguments.session, n_tokens + kExpectedRoom);
-  quire_session* session = opened.session.get();
-  const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
-  check_room(engine, arguments.session, n_tokens, n_tokens - opened.match.n_computed, place);
-  feed_document(session, document, flags);
-  quire_store_match stored{};
-  const int32_t finish_reason = read_and_save(session, [&] { stored = put(store.get(), session, arguments.title); });
-  const quire_session_stats stats = get_stats(session);
-  if (stats.n_pending == 0) print_stored(arguments, opened.match, stored, stats);
-  return finish(stats, arguments.store.directory, finish_reason);
+  return read_into_store(arguments, engine, store.get(), document, ids);
 }
 
 int index(IndexArguments arguments) {

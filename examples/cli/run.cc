@@ -43,7 +43,8 @@ struct RunArguments {
 struct OpenedText {
   Session session;
   CitedDocument document;
-  Json reuse = {};  // of a store; null: there is none
+  quire_store_match match = {};  // of a store
+  Json reuse = {};               // the same as it is printed; null: there is none
 };
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? 1e9 * static_cast<double>(n) / static_cast<double>(ns) : 0; }
@@ -177,13 +178,20 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   auto n_known = static_cast<size_t>(opened.match.n_tokens);
   if (n_known < n_document) {
     feed_document(session, document, flags);  // and not as ids: --cite names its bytes and pages
-    read_and_put(store, session, arguments);
+    try {
+      read_and_put(store, session, arguments);
+    } catch (const QuireFailure& failure) {
+      if (!remove_damaged(store, opened.match, failure)) throw;
+      opened.session.reset();
+      return open_with_store(engine, store, document, arguments);
+    }
     n_known = n_document;
   }
   if (n_known < ids.size()) feed_tokens(session, ids.data() + n_known, ids.size() - n_known);
   Json reuse = {{"name", opened.match.name}, {"n_reused_tokens", opened.match.n_computed}};
   if (opened.match.n_computed == 0) reuse["reason"] = opened.match.reason;
-  return {std::move(opened.session), {arguments.file, static_cast<int64_t>(n_document)}, std::move(reuse)};
+  return {
+      std::move(opened.session), {arguments.file, static_cast<int64_t>(n_document)}, opened.match, std::move(reuse)};
 }
 
 // Document and prompt are one message.
@@ -228,14 +236,26 @@ int run(const RunArguments& arguments) {
   const Store store = arguments.store.directory.empty() ? nullptr : open_store(arguments.store);
   const Engine engine(arguments.model);
   check_tokens(biases, engine.tokenizer().get());
-  const OpenedText opened = !arguments.document.empty() ? open_document(engine, arguments)
-                            : store                     ? open_with_store(engine, store.get(), document, arguments)
-                            : arguments.as_chat         ? open_chat(engine, document, arguments)
-                                                        : open_text(engine, document, arguments);
-  const quire_session* session = opened.session.get();
+  OpenedText opened = !arguments.document.empty() ? open_document(engine, arguments)
+                      : store                     ? open_with_store(engine, store.get(), document, arguments)
+                      : arguments.as_chat         ? open_chat(engine, document, arguments)
+                                                  : open_text(engine, document, arguments);
   const bool cite = arguments.n_citations > 0;
-  const Answer answer = generate(opened.session.get(), {arguments.sampling, biases, arguments.max_tokens,
-                                                        !arguments.json, cite, opened.document.end});
+  const auto answer_it = [&] {
+    return generate(opened.session.get(),
+                    {arguments.sampling, biases, arguments.max_tokens, !arguments.json, cite, opened.document.end});
+  };
+  Answer answer;
+  try {
+    answer = answer_it();
+  } catch (const QuireFailure& failure) {
+    const bool has_printed = !arguments.json && get_stats(opened.session.get()).n_generated > 0;
+    if (!remove_damaged(store.get(), opened.match, failure) || has_printed) throw;
+    opened.session.reset();
+    opened = open_with_store(engine, store.get(), document, arguments);
+    answer = answer_it();
+  }
+  const quire_session* session = opened.session.get();
   std::vector<Citation> citations;
   if (cite)
     citations =

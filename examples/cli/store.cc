@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +89,14 @@ StoredSession open_stored(const Engine& engine, quire_store* store, const std::v
   Session session = engine.load_stored_session(store, ids, arguments, n_expected, match);
   if (!session) session = engine.create_session(arguments, n_expected);
   return {std::move(session), match};
+}
+
+bool remove_damaged(quire_store* store, const quire_store_match& match, const QuireFailure& failure) {
+  if (failure.status() != QUIRE_ERROR_BAD_FILE || *match.name == '\0') return false;
+  const quire_status status = quire_store_remove(store, match.name, std::strlen(match.name), nullptr);
+  if (status < 0 && status != QUIRE_ERROR_NOT_FOUND) return false;
+  std::fprintf(stderr, "quire: warning: %s; the entry is removed\n", failure.what());
+  return true;
 }
 
 quire_store_match put(quire_store* store, quire_session* session, const std::string& title) {

@@ -41,6 +41,9 @@ struct StoredSession {
 };
 StoredSession open_stored(const Engine& engine, quire_store* store, const std::vector<int32_t>& ids,
                           const SessionArguments& arguments, int64_t n_expected);
+// Whether reading failed because the entry that the session was loaded from is damaged. Then it is removed, which
+// stderr says, and the document can be read anew.
+bool remove_damaged(quire_store* store, const quire_store_match& match, const QuireFailure& failure);
 // Shows progress. Ctrl-C does not stop it, as with save_session.
 quire_store_match put(quire_store* store, quire_session* session, const std::string& title);
 

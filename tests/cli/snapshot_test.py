@@ -296,6 +296,35 @@ class StoreTest(SnapshotTest):
             self.assertEqual(([file["path"] for file in found["files"]], found["whole"]),
                              ([f"{self.store}/{other['name']}"], True))
 
+    def test_a_damaged_entry_is_read_anew(self):
+        expected, _ = self.run_json()
+        [entry] = self.entries()
+        snapshot = self.store / f"{entry['name']}.quire"
+        text = self.text.read_text()
+        whole = snapshot.read_bytes()
+
+        def damage(at):
+            data = bytearray(whole)
+            data[at] ^= 1
+            snapshot.write_bytes(data)
+
+        for at in (64, len(whole) * 9 // 10):  # keys, seen when they are read, and what loading sees
+            damage(at)
+            found, said = self.run_json()
+            self.assertIn("is damaged: its checksum is another one", said)
+            self.assertEqual(found["top_logprobs"], expected["top_logprobs"])
+            self.assertTrue(self.json("verify", self.store)["whole"])
+        damage(64)
+        done = run("index", self.text, *self.options)
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, f"{self.store}/{entry['name']}: 519 tokens, 0 of them reused\n"), done.stderr)
+        self.assertRegex(done.stderr, "^quire: warning: .* is damaged.*; the entry is removed\n$")
+        damage(64)
+        self.text.write_text(text + "The grass is green. " * 20)
+        _, said = self.run_json()
+        self.assertIn("the entry is removed", said)
+        self.assertTrue(self.json("verify", self.store)["whole"])
+
     def test_the_budget_holds(self):
         size = 0
         for i in range(3):
