@@ -240,6 +240,7 @@ int read_into_store(const IndexArguments& arguments, const Engine& engine, quire
   const auto n_tokens = static_cast<int64_t>(ids.size());
   StoredSession opened = open_stored(engine, store, ids, arguments.session, n_tokens + kExpectedRoom);
   quire_session* session = opened.session.get();
+  check_store_room(arguments.store, engine, arguments.session, session, n_tokens);
   const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
   check_room(engine, arguments.session, n_tokens, n_tokens - opened.match.n_computed, place);
   feed_document(session, document, flags);

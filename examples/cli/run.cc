@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -152,14 +153,23 @@ OpenedText open_document(const Engine& engine, const RunArguments& arguments) {
   return {std::move(session), {arguments.document, stats.n_tokens + stats.n_pending}};
 }
 
-// Reads the rest of the document, and puts it into the store. That this fails costs time later, and no answer now.
-void read_and_put(quire_store* store, quire_session* session, const RunArguments& arguments) {
-  const int32_t finish_reason = generate(session, {SamplingArguments(), {}, 0, false}).finish_reason;
+// What fails in a store costs time later, and no answer now.
+bool succeeds(const std::function<void()>& step) {
   try {
-    put(store, session, title_of(arguments.file));
+    step();
+    return true;
   } catch (const QuireFailure& failure) {
     std::fprintf(stderr, "quire: warning: %s [%s]\n", failure.what(), quire_get_status_name(failure.status()));
+    return false;
   }
+}
+
+// Reads the rest of the document of n_tokens, and puts it into the store.
+void read_and_put(const Engine& engine, quire_store* store, quire_session* session, const SessionArguments& used,
+                  int64_t n_tokens, const RunArguments& arguments) {
+  const bool has_room = succeeds([&] { check_store_room(arguments.store, engine, used, session, n_tokens); });
+  const int32_t finish_reason = generate(session, {SamplingArguments(), {}, 0, false}).finish_reason;
+  if (has_room) succeeds([&] { put(store, session, title_of(arguments.file)); });
   if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
 }
 
@@ -179,7 +189,7 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   if (n_known < n_document) {
     feed_document(session, document, flags);  // and not as ids: --cite names its bytes and pages
     try {
-      read_and_put(store, session, arguments);
+      read_and_put(engine, store, session, used, static_cast<int64_t>(n_document), arguments);
     } catch (const QuireFailure& failure) {
       if (!remove_damaged(store, opened.match, failure)) throw;
       opened.session.reset();

@@ -82,6 +82,27 @@ std::string title_of(const std::string& file) {
   return file == "-" ? "stdin" : valid_utf8(fs::path(file).filename().string());
 }
 
+void check_store_room(const StoreArguments& store, const Engine& engine, SessionArguments arguments,
+                      const quire_session* session, int64_t n_tokens) {
+  if (store.budget_bytes == 0) return;
+  // An entry has all keys and values, in whatever tier they lie.
+  arguments.strategy = strategy_of(session);
+  arguments.kv_budget_bytes = arguments.device_budget_bytes = arguments.compressed_budget_bytes = 0;
+  arguments.spill_directory.clear();
+  arguments.adapters.clear();
+  quire_memory_plan plan = engine.plan_memory(arguments, n_tokens);
+  if (plan.reach < n_tokens && arguments.overflow != QUIRE_OVERFLOW_EXTRAPOLATE) {
+    n_tokens = plan.reach;
+    plan = engine.plan_memory(arguments, n_tokens);
+  }
+  // A strategy that drops keys may keep less than what it has while it reads.
+  const int64_t least = n_tokens * plan.kv_bytes_per_token;
+  if (least <= store.budget_bytes || plan.kv_device_bytes + plan.kv_host_bytes < least) return;
+  throw StoreFailure(QUIRE_ERROR_BUDGET, "cannot put the document into the store: the entry of " + store.directory +
+                                             " would have at least " + std::to_string(least) +
+                                             " bytes; the store's budget is " + std::to_string(store.budget_bytes));
+}
+
 StoredSession open_stored(const Engine& engine, quire_store* store, const std::vector<int32_t>& ids,
                           const SessionArguments& arguments, int64_t n_expected) {
   auto match = initialised(quire_store_match_init);

@@ -34,6 +34,10 @@ void verify_entry(quire_store* store, const std::string& name);
 // The title of a document in this file.
 std::string title_of(const std::string& file);
 
+// Throws StoreFailure if a text that the session is to read is certain to have no room in the store's budget.
+void check_store_room(const StoreArguments& store, const Engine& engine, SessionArguments arguments,
+                      const quire_session* session, int64_t n_tokens);
+
 // A session that stands behind what the store has of a text, and what that is; else a new one.
 struct StoredSession {
   Session session;

@@ -333,9 +333,11 @@ class StoreTest(SnapshotTest):
             size = max(e["bytes"] for e in self.entries())
         self.assertEqual(len(self.entries()), 2)
         self.text.write_text("One more document. " + TEXT)
-        done = run("index", self.text, *self.options, "--store-budget", 1000)
+        done = run("index", self.text, *self.options, "--store-budget", 1000)  # refused before it is read
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertRegex(done.stderr, r"up to \d+ bytes; the store's budget is 1000 \[BUDGET\]\n$")
+        self.assertRegex(done.stderr, r"at least \d+ bytes; the store's budget is 1000 \[BUDGET\]\n$")
+        done = run("index", self.text, *self.options, "--store-budget", 550_000)  # what only the whole entry exceeds
+        self.assertRegex(done.stderr, r"up to \d+ bytes; the store's budget is 550000 \[BUDGET\]\n$")
         # An answer is worth more than its document's place.
         self.text.write_text("Yet another document. " + TEXT)
         found, said = self.run_json("--store-budget", 1000)
