@@ -229,6 +229,15 @@ void check_chat_options(const RunArguments& arguments) {
   if (given && !arguments.as_chat) throw UsageError("--system, --chat-template, --date and --no-thinking need --chat");
 }
 
+// The exit status. That not all was read is said to everybody: there is no answer then.
+int finish(const Answer& answer, const quire_session_stats& stats) {
+  if (answer.finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  if (!answer.tokens.empty() || stats.n_pending == 0) return 0;
+  std::fprintf(stderr, "quire: reading ended by %s: %lld of %lld tokens were read\n", finish_name(answer.finish_reason),
+               static_cast<long long>(stats.n_tokens), static_cast<long long>(stats.n_tokens + stats.n_pending));
+  return 1;
+}
+
 int run(const RunArguments& arguments) {
   if (arguments.file.empty() && arguments.document.empty() && arguments.prompt.empty()) {
     throw UsageError("run needs a document (-f, --document) or a prompt (-p)");
@@ -278,8 +287,7 @@ int run(const RunArguments& arguments) {
     if (arguments.stats) print_tiers(session);
     if (cite) print_citations(citations, opened.document);
   }
-  if (answer.finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
-  return 0;
+  return finish(answer, get_stats(session));
 }
 
 }  // namespace

@@ -473,7 +473,9 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("[OVERFLOW]", refused.stderr)
         self.assertEqual(refused.stdout, "")
-        self.assertEqual(self.run_json(*arguments, "--overflow", "stop", stdin=text)["finish_reason"], "reach")
+        stopped = run(*arguments, "--overflow", "stop", "--json", stdin=text)
+        self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["finish_reason"]), (1, "reach"))
+        self.assertRegex(stopped.stderr, r"^quire: reading ended by reach: 256 of \d+ tokens were read\n$")
         # Where no strategy is named, one is taken that reaches so far; what needs none is read as ever.
         unnamed = ["run", "-m", OPTIONS.model, "-f", "-", "-n", 4, "--ignore-eos"]
         self.assertEqual(self.run_json(*unnamed, stdin=text)["finish_reason"], "max_tokens")
