@@ -1,6 +1,7 @@
 // quire run: feed a document and a prompt, stream the answer.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -45,6 +46,7 @@ struct OpenedText {
   Session session;
   CitedDocument document;
   quire_store_match match = {};  // of a store
+  double read_seconds = 0;       // until now
   Json reuse = {};               // the same as it is printed; null: there is none
 };
 
@@ -164,13 +166,24 @@ bool succeeds(const std::function<void()>& step) {
   }
 }
 
-// Reads the rest of the document of n_tokens, and puts it into the store.
-void read_and_put(const Engine& engine, quire_store* store, quire_session* session, const SessionArguments& used,
-                  int64_t n_tokens, const RunArguments& arguments) {
+// Reads the rest of the document of n_tokens until the deadline, and puts it into the store. Returns the seconds of
+// that.
+double read_and_put(const Engine& engine, quire_store* store, quire_session* session, const SessionArguments& used,
+                    int64_t n_tokens, const RunArguments& arguments) {
   const bool has_room = succeeds([&] { check_store_room(arguments.store, engine, used, session, n_tokens); });
-  const int32_t finish_reason = generate(session, {SamplingArguments(), {}, 0, false}).finish_reason;
+  SamplingArguments reading;
+  reading.deadline = arguments.sampling.deadline;
+  const auto begin = std::chrono::steady_clock::now();
+  const int32_t finish_reason = generate(session, {reading, {}, 0, false}).finish_reason;
   if (has_room) succeeds([&] { put(store, session, title_of(arguments.file)); });
   if (finish_reason == QUIRE_FINISH_CANCELLED) throw Interrupted();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// With what is left of the deadline: where that is nothing, the answer ends at once.
+SamplingArguments after(double seconds, SamplingArguments sampling) {
+  if (sampling.deadline > 0) sampling.deadline = std::max(1e-3, sampling.deadline - seconds);
+  return sampling;
 }
 
 // The prompt behind a document that the store has, or has from then on.
@@ -186,10 +199,11 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   report_reuse(opened.match, ids.size());
   quire_session* session = opened.session.get();
   auto n_known = static_cast<size_t>(opened.match.n_tokens);
+  double read_seconds = 0;
   if (n_known < n_document) {
     feed_document(session, document, flags);  // and not as ids: --cite names its bytes and pages
     try {
-      read_and_put(engine, store, session, used, static_cast<int64_t>(n_document), arguments);
+      read_seconds = read_and_put(engine, store, session, used, static_cast<int64_t>(n_document), arguments);
     } catch (const QuireFailure& failure) {
       if (!remove_damaged(store, opened.match, failure)) throw;
       opened.session.reset();
@@ -200,8 +214,11 @@ OpenedText open_with_store(const Engine& engine, quire_store* store, const std::
   if (n_known < ids.size()) feed_tokens(session, ids.data() + n_known, ids.size() - n_known);
   Json reuse = {{"name", opened.match.name}, {"n_reused_tokens", opened.match.n_computed}};
   if (opened.match.n_computed == 0) reuse["reason"] = opened.match.reason;
-  return {
-      std::move(opened.session), {arguments.file, static_cast<int64_t>(n_document)}, opened.match, std::move(reuse)};
+  return {std::move(opened.session),
+          {arguments.file, static_cast<int64_t>(n_document)},
+          opened.match,
+          read_seconds,
+          std::move(reuse)};
 }
 
 // Document and prompt are one message.
@@ -261,8 +278,8 @@ int run(const RunArguments& arguments) {
                                                   : open_text(engine, document, arguments);
   const bool cite = arguments.n_citations > 0;
   const auto answer_it = [&] {
-    return generate(opened.session.get(),
-                    {arguments.sampling, biases, arguments.max_tokens, !arguments.json, cite, opened.document.end});
+    return generate(opened.session.get(), {after(opened.read_seconds, arguments.sampling), biases, arguments.max_tokens,
+                                           !arguments.json, cite, opened.document.end});
   };
   Answer answer;
   try {

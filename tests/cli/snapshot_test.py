@@ -325,6 +325,14 @@ class StoreTest(SnapshotTest):
         self.assertIn("the entry is removed", said)
         self.assertTrue(self.json("verify", self.store)["whole"])
 
+    def test_the_deadline_holds(self):
+        self.text.write_text(TEXT * 400)
+        done = run("run", *self.options, "-f", self.text, *PROMPT, "--deadline", 0.5, "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["finish_reason"]), (1, "deadline"))
+        self.assertRegex(done.stderr, r"reading ended by deadline: \d+ of \d+ tokens were read\n$")
+        [entry] = self.entries()
+        self.assertGreater(entry["n_tokens"], 0)
+
     def test_the_budget_holds(self):
         size = 0
         for i in range(3):
