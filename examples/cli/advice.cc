@@ -36,6 +36,17 @@ std::string suggestion(const std::string& given, const std::vector<std::string>&
   return best.empty() ? "" : "; did you mean " + best + "?";
 }
 
+const CLI::App* asked_command(const CLI::App& app) {
+  const CLI::App* asked = &app;
+  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+  return asked;
+}
+
+bool is_given(const CLI::App& command, const std::string& name) {
+  const CLI::Option* option = command.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -57,8 +68,7 @@ std::vector<std::string> options_of(const CLI::App& app) {
 // CLI11 lists all words that it has no use for, the last one first, and says of one where a command is required only
 // that one is.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* asked = &app;
-  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+  const CLI::App* asked = asked_command(app);
   const std::vector<std::string> rest = asked->remaining();
   if (rest.empty()) return error.what();
   const std::string& name = asked->get_name();
@@ -75,12 +85,18 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
          (takes_file ? "; did you mean -f " + rest.front() + "?" : "");
 }
 
-const char* advice_for(const QuireFailure& failure) {
+const char* advice_for(const CLI::App& app, const QuireFailure& failure) {
   if (dynamic_cast<const StoreFailure*>(&failure) != nullptr) return "";
+  const CLI::App& asked = *asked_command(app);
   switch (failure.status()) {
     case QUIRE_ERROR_OVERFLOW:
+      if (is_given(asked, "--document")) {
+        return "Try quire index with -s auto and another file: what reads a saved document keeps its strategy.\n";
+      }
+      if (is_given(asked, "--expected-tokens")) return "Try -s auto, without --expected-tokens or with more.\n";
       return "Try -s auto, which chooses a strategy that reaches so far.\n";
     case QUIRE_ERROR_BUDGET:
+      if (is_given(asked, "--kv-budget") && is_given(asked, "--spill-dir")) return "Try a larger --kv-budget.\n";
       return "Try --kv-budget BYTES with --spill-dir DIR: a file there takes what that much memory has no room for.\n";
     default:
       return "";

@@ -15,7 +15,7 @@ namespace cli {
 // What is wrong with a command line, and which word may have been meant.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
-// A line that says which options help, or "".
-const char* advice_for(const QuireFailure& failure);
+// A line that says which options help that were not given, or "".
+const char* advice_for(const CLI::App& app, const QuireFailure& failure);
 
 }  // namespace cli

@@ -30,6 +30,7 @@ Anything else is a message; begin with // for one that begins with /. Lines that
 )help";
 
 struct ChatCommandArguments {
+  const CLI::App* command = nullptr;  // that they were given to
   ModelArguments model;
   SessionArguments session;
   SamplingArguments sampling;
@@ -75,7 +76,7 @@ class Chat {
       throw;
     } catch (const QuireFailure& failure) {
       report(std::string(failure.what()) + " [" + quire_get_status_name(failure.status()) + "]");
-      std::fputs(advice_for(failure), stderr);
+      std::fputs(advice_for(*arguments_.command, failure), stderr);
     } catch (const UsageError& error) {
       report(error.what());
     }
@@ -199,6 +200,7 @@ void add_chat(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ChatCommandArguments>();
   arguments->session.strategy = "auto";  // attached documents may be longer than the model's window
   CLI::App* command = app.add_subcommand("chat", "Talk with a model that was trained for it");
+  arguments->command = command;
   add_model_options(*command, arguments->model);
   command->get_option("--model")->required(false);
   add_session_options(*command, arguments->session);

@@ -56,7 +56,7 @@ int report(int status, const char* what, const char* code = nullptr) {
   return status;
 }
 
-int run_action(const cli::Action& action) {
+int run_action(const CLI::App& app, const cli::Action& action) {
   try {
     const int status = action();
     cli::close_output();
@@ -67,7 +67,7 @@ int run_action(const cli::Action& action) {
     return report(kUsage, e.what());
   } catch (const cli::QuireFailure& e) {
     const int status = report(e.is_usage() ? kUsage : kFailure, e.what(), quire_get_status_name(e.status()));
-    std::fputs(cli::advice_for(e), stderr);
+    std::fputs(cli::advice_for(app, e), stderr);
     return status;
   } catch (const std::exception& e) {
     return report(kFailure, e.what());
@@ -118,7 +118,7 @@ Example:
     if (e.get_exit_code() == 0) {  // --help and --version
       std::ostringstream text;
       const int status = app.exit(e, text, text);
-      return run_action([&] {
+      return run_action(app, [&] {
         cli::print_text(text.str());
         return status;
       });
@@ -128,5 +128,5 @@ Example:
     return kUsage;
   }
   cli::install_interrupt_handler();
-  return run_action(action);
+  return run_action(app, action);
 }

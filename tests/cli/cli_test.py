@@ -476,6 +476,14 @@ class ModelTest(unittest.TestCase):
         stopped = run(*arguments, "--overflow", "stop", "--json", stdin=text)
         self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["finish_reason"]), (1, "reach"))
         self.assertRegex(stopped.stderr, r"^quire: reading ended by reach: 256 of \d+ tokens were read\n$")
+        self.assertTrue(refused.stderr.endswith("\nTry -s auto, which chooses a strategy that reaches so far.\n"))
+        few = run("run", "-m", OPTIONS.model, "-s", "auto", "--expected-tokens", 5, "-f", "-", stdin=text)
+        self.assertTrue(few.stderr.endswith("\nTry -s auto, without --expected-tokens or with more.\n"), few.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            saved = pathlib.Path(folder) / "x.quire"
+            self.run_json("index", "-", "-m", OPTIONS.model, "-s", "full", "-o", saved, stdin="The sky is blue.")
+            asked = run("run", "-m", OPTIONS.model, "--document", saved, "-p", text)
+            self.assertIn("[OVERFLOW]\nTry quire index with -s auto and another file", asked.stderr)
         # Where no strategy is named, one is taken that reaches so far; what needs none is read as ever.
         unnamed = ["run", "-m", OPTIONS.model, "-f", "-", "-n", 4, "--ignore-eos"]
         self.assertEqual(self.run_json(*unnamed, stdin=text)["finish_reason"], "max_tokens")
@@ -491,6 +499,8 @@ class ModelTest(unittest.TestCase):
         self.assertRegex(refused.stderr, r"^quire: a document of \d+ tokens does not fit: .* \[BUDGET\]\nTry .*--spill-dir")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(len(self.run_json(*arguments, "--spill-dir", folder, stdin=text)["tokens"]), 4)
+            less = run(*arguments[:-1], 10 << 10, "--spill-dir", folder, stdin=text)
+            self.assertTrue(less.stderr.endswith(" [BUDGET]\nTry a larger --kv-budget.\n"), less.stderr)
         estimate = ["estimate", "-m", OPTIONS.model, "-s", "dca", "--tokens", 1 << 36]
         done = run(*estimate)
         self.assertEqual(done.returncode, 1)
