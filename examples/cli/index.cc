@@ -16,6 +16,7 @@
 #include "document.h"
 #include "engine.h"
 #include "generation.h"
+#include "interrupt.h"
 #include "memory_check.h"
 #include "output.h"
 #include "snapshot.h"
@@ -75,6 +76,11 @@ void check_title(const std::string& title) {
   throw UsageError("--title must be UTF-8 of at most " + std::to_string(kMostTitleBytes) + " bytes");
 }
 
+// After each call that may take seconds and that nothing stops.
+void heed_interrupt() {
+  if (interrupted()) throw Interrupted();
+}
+
 // The snapshot's session, whose text becomes the document. Throws if nothing of it can be kept then: the file may be of
 // another document.
 Session load_and_edit(const IndexArguments& arguments, const Engine& engine, const std::string& document,
@@ -87,6 +93,7 @@ Session load_and_edit(const IndexArguments& arguments, const Engine& engine, con
   options.flags = flags;
   options.reuse = approximate ? QUIRE_EDIT_APPROXIMATE : QUIRE_EDIT_EXACT;
   edit_text(session.get(), document, options, edited);
+  heed_interrupt();
   const std::vector<int32_t> now = tokens_of(session.get());
   const auto differs = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
   // Many documents begin alike; of a short one nothing is kept where its first chunk changed.
@@ -143,10 +150,12 @@ Session open_session(const IndexArguments& arguments, const Engine& engine, cons
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   if (goes_on) return go_on(arguments, engine, document, flags, edited);
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
+  heed_interrupt();
   const auto n_tokens = static_cast<int64_t>(ids.size());
   Session session = engine.create_session(arguments.session, n_tokens + kExpectedRoom);
   check_room(engine, arguments.session, n_tokens, n_tokens, arguments.out);
   feed_document(session.get(), document, flags);  // and not as ids: `run --cite` names its bytes
+  heed_interrupt();
   return session;
 }
 
@@ -244,6 +253,7 @@ int read_into_store(const IndexArguments& arguments, const Engine& engine, quire
   const std::string place = arguments.store.budget_bytes > 0 ? "" : arguments.store.directory + "/";
   check_room(engine, arguments.session, n_tokens, n_tokens - opened.match.n_computed, place);
   feed_document(session, document, flags);
+  heed_interrupt();
   quire_store_match stored{};
   int32_t finish_reason = QUIRE_FINISH_NONE;
   try {
@@ -264,6 +274,7 @@ int index_into_store(const IndexArguments& arguments, const std::string& documen
   const Engine engine(arguments.model);
   const uint32_t flags = arguments.parse_special ? QUIRE_TEXT_PARSE_SPECIAL : 0;
   const std::vector<int32_t> ids = encode(engine.tokenizer().get(), document, flags);
+  heed_interrupt();
   return read_into_store(arguments, engine, store.get(), document, ids);
 }
 
