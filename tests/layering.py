@@ -26,7 +26,7 @@ ALLOWED = {
     "kernels": set(),
 }
 KERNELS_MAY_INCLUDE = {"lib/support/types.h", "lib/support/element.h", "lib/support/int4.h",
-                       "lib/support/os_tile_registers.h", "lib/support/quantization.h"}
+                       "lib/support/os_cpu_features.h", "lib/support/quantization.h"}
 
 # Headers of the operating system stay in lib/support/os_*.
 OS_HEADER = re.compile(r"<(sys/.*|unistd\.h|fcntl\.h|dirent\.h|dlfcn\.h|pthread\.h|sched\.h|signal\.h|poll\.h|"

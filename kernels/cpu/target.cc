@@ -16,11 +16,9 @@ HWY_AFTER_NAMESPACE();
 #include <atomic>
 #if HWY_ARCH_X86
 #include <cpuid.h>
-#elif HWY_ARCH_ARM_A64
-#include <sys/auxv.h>
 #endif
 
-#include "lib/support/os_tile_registers.h"
+#include "lib/support/os_cpu_features.h"
 
 namespace quire::cpu {
 namespace {
@@ -79,10 +77,7 @@ Target best_of_cpu() {
   return has_avx512_bf16() && is_amd() ? Target::kAvx3Bf16 : Target::kAvx3Vnni;
 }
 #elif HWY_ARCH_ARM_A64
-Target best_of_cpu() {
-  constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
-  return (getauxval(AT_HWCAP) & kDotProducts) != 0 ? Target::kNeonDot : Target::kBaseline;
-}
+Target best_of_cpu() { return has_dot_products() ? Target::kNeonDot : Target::kBaseline; }
 #else
 Target best_of_cpu() { return Target::kBaseline; }
 #endif
