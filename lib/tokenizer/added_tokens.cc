@@ -92,7 +92,10 @@ Result<TokenizerSettings> parse_tokenizer_settings(std::string_view tokenizer_co
     const std::string file = "tokenizer_config.json";
     QUIRE_ASSIGN(const Json config, parse_json_object(tokenizer_config, file));
     const JsonReader reader(config, file);
-    QUIRE_ASSIGN(settings.add_bos, reader.boolean("add_bos_token", true));
+    QUIRE_ASSIGN(settings.tokenizer_class, reader.string("tokenizer_class", ""));
+    if (reader.find("add_bos_token")) {
+      QUIRE_ASSIGN(settings.add_bos, reader.boolean("add_bos_token", true));
+    }
     QUIRE_ASSIGN(settings.add_prefix_space, reader.boolean("add_prefix_space", true));
     QUIRE_ASSIGN(settings.bos_token, named_token(config, reader, "bos_token"));
     QUIRE_ASSIGN(settings.eos_token, named_token(config, reader, "eos_token"));

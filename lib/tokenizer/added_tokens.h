@@ -20,7 +20,8 @@ struct AddedToken {
 };
 
 struct TokenizerSettings {
-  bool add_bos = true;                   // what a Llama tokenizer does unless told otherwise
+  std::string tokenizer_class;           // transformers' name
+  std::optional<bool> add_bos;           // absent: as tokenizer.json says; of a SentencePiece model: true
   bool add_prefix_space = true;          // false: no dummy prefix, whatever the SentencePiece model says
   std::optional<std::string> bos_token;  // absent: the SentencePiece model's own; empty: none
   std::optional<std::string> eos_token;

@@ -122,7 +122,7 @@ Result<std::unique_ptr<const Tokenizer>> SentencePieceTokenizer::make(const Sent
   QUIRE_TRY(tokenizer->find_named(settings, model));
   tokenizer->vocab_size_ = vocab_size == kAnyVocabSize ? tokenizer->size() : vocab_size;
   tokenizer->cuts_.emplace(model);
-  tokenizer->adds_bos_ = settings.add_bos && tokenizer->bos_ >= 0;
+  tokenizer->adds_bos_ = settings.add_bos.value_or(true) && tokenizer->bos_ >= 0;
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 

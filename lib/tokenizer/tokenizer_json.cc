@@ -26,6 +26,13 @@ constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 Status unsupported(const std::string& what) { return Status(Code::kUnsupported, std::string(kFile) + ": " + what); }
 Status bad(const std::string& what) { return Status(Code::kBadFile, std::string(kFile) + ": " + what); }
 
+// Whether a class of transformers replaces the post-processor by one that adds a BOS as add_bos_token says.
+bool replaces_post_processor(std::string_view tokenizer_class) {
+  if (tokenizer_class.ends_with("Fast")) tokenizer_class.remove_suffix(4);
+  return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "CodeLlamaTokenizer" ||
+         tokenizer_class == "GemmaTokenizer";
+}
+
 class Definer {
  public:
   Definer(const Json& file, int32_t vocab_size) : file_(file), most_ids_(std::min(vocab_size, kMaxTokens)) {}
@@ -393,6 +400,7 @@ class Definer {
       }
       return -1;
     };
+    const bool replaces = settings.add_bos && replaces_post_processor(settings.tokenizer_class);
     for (const auto& [name, key, is_bos] :
          {std::tuple(settings.bos_token, "bos_token", true), std::tuple(settings.eos_token, "eos_token", false)}) {
       if (!name || name->empty()) continue;
@@ -400,8 +408,9 @@ class Definer {
       if (id < 0)
         return Status(Code::kBadFile, std::string("tokenizer_config.json: ") + key + " " + *name + " has no id");
       if (!is_bos) definition_.eos = {id};
-      if (is_bos && !definition_.adds_bos) definition_.bos = id;
+      if (is_bos && (replaces || !definition_.adds_bos)) definition_.bos = id;
     }
+    if (replaces) definition_.adds_bos = *settings.add_bos && definition_.bos >= 0;
     return {};
   }
 

@@ -90,6 +90,31 @@ TEST(JsonTokenizer, NamesOfTokens) {
   EXPECT_EQ(good(file, R"({"bos_token": "<|end|>"})")->bos(), 481);
 }
 
+// The classes of Llama and Gemma replace the post-processor by what tokenizer_config.json says.
+TEST(JsonTokenizer, AddBosTokenDecidesForLlamaAndGemma) {
+  const auto config = [](const json& add_bos, const char* tokenizer_class, const json& bos_token = "<|end|>") {
+    return json{{"add_bos_token", add_bos}, {"tokenizer_class", tokenizer_class}, {"bos_token", bos_token}}.dump();
+  };
+  const auto begin = [](const json& file, const std::string& settings) {
+    return good(file, settings)->encode("", {}).value();
+  };
+  const json with = bpe_file("byte_level");  // <|start|>, 480
+  json without = with;
+  without["post_processor"] = {{"type", "ByteLevel"}};
+  for (const char* name : {"LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizerFast", "GemmaTokenizer"}) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(begin(without, config(true, name)), Ids{481});
+    EXPECT_EQ(begin(with, config(true, name)), Ids{481});
+    EXPECT_EQ(begin(with, config(false, name)), Ids{});
+    EXPECT_EQ(begin(with, config(nullptr, name)), Ids{480});
+    EXPECT_EQ(begin(without, config(nullptr, name)), Ids{});
+    EXPECT_EQ(begin(without, config(true, name, nullptr)), Ids{});
+    EXPECT_EQ(begin(with, config(true, name, nullptr)), Ids{480});
+  }
+  EXPECT_EQ(begin(without, config(true, "PreTrainedTokenizerFast")), Ids{});
+  EXPECT_EQ(begin(with, config(false, "PreTrainedTokenizerFast")), Ids{480});
+}
+
 // A text becomes control tokens only if it may; added tokens that are none are part of the vocabulary.
 TEST(JsonTokenizer, ControlAndAddedTokens) {
   const auto tokenizer = good(bpe_file("byte_level"));
