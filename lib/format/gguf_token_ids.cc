@@ -52,6 +52,7 @@ class TokenIds {
 
  private:
   Status add_token_id(const char* name, std::vector<int32_t>& ids) const;
+  Status add_listed_ends();
   void add_end(int32_t id);
 
   const GgufMetadata metadata_;
@@ -74,6 +75,19 @@ void TokenIds::add_end(int32_t id) {
   if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
+Status TokenIds::add_listed_ends() {
+  const GgufValue* value = metadata_.find(kGgufEosTokenIds);
+  if (!value) return {};
+  const GgufValue::Integers* ids = value->integers();
+  const auto is_token = [&](int64_t id) { return id >= 0 && id < config_.vocab_size; };
+  if (!ids || ids->size() > ModelLimits::kTokenIds || !std::all_of(ids->begin(), ids->end(), is_token)) {
+    return metadata_.bad(kGgufEosTokenIds, "at most " + std::to_string(ModelLimits::kTokenIds) + " ids of " +
+                                               std::to_string(config_.vocab_size) + " tokens");
+  }
+  for (const int64_t id : *ids) add_end(static_cast<int32_t>(id));
+  return {};
+}
+
 Status TokenIds::read() {
   QUIRE_TRY(add_token_id("bos", config_.bos_token_ids));
   std::vector<int32_t> named;
@@ -81,6 +95,7 @@ Status TokenIds::read() {
     QUIRE_TRY(add_token_id(name, named));
   }
   for (const int32_t id : named) add_end(id);
+  QUIRE_TRY(add_listed_ends());
   QUIRE_ASSIGN(const std::string model, metadata_.string("tokenizer.ggml.model", ""));
   if (model == "llama" && config_.vocab_size > 2) {  // SentencePiece: what it has where no key names another
     if (config_.bos_token_ids.empty()) config_.bos_token_ids = {1};

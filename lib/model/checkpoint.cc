@@ -81,7 +81,7 @@ Result<std::shared_ptr<const ModelTokenizer>> Checkpoint::load_tokenizer() const
 Status Checkpoint::add_gguf_metadata(GgufWriter& writer) const {
   if (!gguf_) {
     QUIRE_TRY(add_gguf_config(config_, writer));
-    return add_gguf_tokenizer(path_, config_.vocab_size, writer);
+    return add_gguf_tokenizer(path_, config_.vocab_size, config_.eos_token_ids, writer);
   }
   for (const auto& [key, place] : gguf_->header.metadata_places) {
     // What speaks of the tensors of this file.

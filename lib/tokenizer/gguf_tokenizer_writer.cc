@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/format/gguf_token_ids.h"
 #include "lib/format/json.h"
 #include "lib/tokenizer/added_tokens.h"
 #include "lib/tokenizer/bpe_definition.h"
@@ -175,18 +176,25 @@ Status add_bpe(const TokenizerFiles& files, int32_t vocab_size, GgufWriter& writ
   return {};
 }
 
+// The keys of other programs for further ids, such as eot_token_id, each mean a certain token: they are not written.
+void add_ends(const Tokenizer& tokenizer, const std::vector<int32_t>& eos, GgufWriter& writer) {
+  if (tokenizer.eos().empty() && eos.empty()) return;
+  const int32_t first = tokenizer.eos().empty() ? eos[0] : tokenizer.eos()[0];
+  writer.add("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(first));
+  if (!eos.empty() && eos != std::vector{first}) writer.add(kGgufEosTokenIds, std::span<const int32_t>(eos));
+}
+
 }  // namespace
 
-Status add_gguf_tokenizer(const std::string& directory, int32_t vocab_size, GgufWriter& writer) {
+Status add_gguf_tokenizer(const std::string& directory, int32_t vocab_size, const std::vector<int32_t>& eos,
+                          GgufWriter& writer) {
   QUIRE_ASSIGN(const auto tokenizer, load_tokenizer(directory, vocab_size));
   QUIRE_ASSIGN(const TokenizerFiles files, read_tokenizer_files(directory));
   const Status status =
       files.json.empty() ? add_sentencepiece(files, vocab_size, writer) : add_bpe(files, vocab_size, writer);
   if (!status.ok()) return status.with_context(directory);
   if (tokenizer->bos() >= 0) writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(tokenizer->bos()));
-  if (!tokenizer->eos().empty()) {
-    writer.add("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(tokenizer->eos()[0]));
-  }
+  add_ends(*tokenizer, eos, writer);
   writer.add("tokenizer.ggml.add_bos_token", tokenizer->adds_bos());
   const auto chat_template = read_chat_template(directory);
   if (chat_template.status().code() == Code::kNotFound) return {};

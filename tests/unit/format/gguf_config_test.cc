@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/format/gguf_token_ids.h"
 #include "lib/format/json.h"
 
 namespace quire {
@@ -485,6 +486,18 @@ TEST(GgufConfig, EndsAreThoseOfKeysAndThoseThatTextsName) {
   EXPECT_THAT(take(llama.read()).bos_token_ids, ElementsAre(1));
   EXPECT_THAT(ends(Header(llama).put("tokenizer.ggml.eos_token_id", 0)), ElementsAre(0, 3, 2));
   EXPECT_THAT(ends(Header().tokens({"a", "b", "c", "d"}).put("tokenizer.ggml.model", "llama")), ElementsAre(2));
+}
+
+TEST(GgufConfig, AKeyOfQuireHasFurtherEnds) {
+  Header header;
+  header.tokens({"a", "b", "c", "<|im_end|>"}).put("tokenizer.ggml.eos_token_id", 1);
+  const auto read = [&](auto ids) { return Header(header).put(kGgufEosTokenIds, ids).read(); };
+  EXPECT_THAT(take(read(GgufValue::Integers{0, 1, 2})).eos_token_ids, ElementsAre(1, 0, 2, 3));
+  for (const auto& ids : {GgufValue::Integers{4}, GgufValue::Integers{-1}, GgufValue::Integers(1025)}) {
+    EXPECT_EQ(read(ids).status().code(), Code::kBadFile);
+    EXPECT_THAT(read(ids).status().message(), HasSubstr("quire.eos_token_ids"));
+  }
+  EXPECT_EQ(read(1).status().code(), Code::kBadFile);
 }
 
 // The identity of a model hangs on it.

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "lib/format/gguf_files.h"
+#include "lib/model/checkpoint.h"
 #include "tests/gguf_model.h"
 #include "tests/unit/model/file_bytes.h"
 #include "tests/unit/model/loaded_model.h"
@@ -118,6 +119,15 @@ TEST_F(QuantizeModel, KeepsTheRequestForDualChunkAttention) {
     ASSERT_TRUE(chosen.ok()) << chosen.status().message();
     EXPECT_THAT((*chosen)->canonical(), HasSubstr("dca(preset=vllm, chunk=224, cap=256, logit_scale=yarn_0.1"));
   }
+}
+
+TEST_F(QuantizeModel, KeepsTheIdsThatEndATextOfBothConfigurations) {
+  const std::string model = changed("mha_default", {{"eos_token_id", {2, 7, 9}}});
+  std::ofstream(model + "/generation_config.json") << R"({"eos_token_id": [2, 7, 11]})";
+  ASSERT_TRUE(write(model, "f32", file("m.gguf")).ok());
+  const auto written = Checkpoint::open(file("m.gguf"));
+  ASSERT_TRUE(written.ok()) << written.status().message();
+  EXPECT_THAT(written.value().config().eos_token_ids, testing::ElementsAre(2, 7, 9, 11));
 }
 
 // GGUF has norms as they are computed with, adapters have them as directories do: less 1.

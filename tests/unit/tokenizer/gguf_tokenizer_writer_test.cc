@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 
+#include "lib/format/gguf_token_ids.h"
 #include "lib/tokenizer/sentencepiece_model.h"
 #include "tests/unit/model/temporary_folder.h"
 #include "tests/unit/tokenizer/bpe_data.h"
@@ -22,9 +23,9 @@ class GgufTokenizerWriter : public testing::Test {
     std::ofstream(folder_.file(name), std::ios::binary) << text;
   }
 
-  Result<GgufHeader> write(int32_t vocab_size) {
+  Result<GgufHeader> write(int32_t vocab_size, const std::vector<int32_t>& eos = {}) {
     GgufWriter writer;
-    QUIRE_TRY(add_gguf_tokenizer(folder_.path(), vocab_size, writer));
+    QUIRE_TRY(add_gguf_tokenizer(folder_.path(), vocab_size, eos, writer));
     const std::string bytes = writer.header();
     const ReadAt read = [&](int64_t offset, std::span<std::byte> out) {
       std::memcpy(out.data(), bytes.data() + offset, out.size());
@@ -168,6 +169,29 @@ TEST_F(GgufTokenizerWriter, KeepsBpeOfCharactersThatWasSentencePieces) {
   changed = file;
   changed["model"]["unk_token"] = nullptr;
   refused(changed, "unknown token");
+}
+
+TEST_F(GgufTokenizerWriter, NamesTheIdsThatEndAText) {
+  put("tokenizer.json", bpe_configuration("gpt2").dump());
+  const auto id = [](const GgufHeader& header) {
+    const auto at = header.metadata.find("tokenizer.ggml.eos_token_id");
+    return at == header.metadata.end() ? -1 : *at->second.integer();
+  };
+  const auto all = [](const GgufHeader& header) {
+    const auto at = header.metadata.find(kGgufEosTokenIds);
+    return at == header.metadata.end() ? GgufValue::Integers{} : *at->second.integers();
+  };
+  GgufHeader header = write(490).value();
+  EXPECT_EQ(id(header), -1);
+  EXPECT_THAT(all(header), testing::IsEmpty());
+  header = write(490, {7}).value();
+  EXPECT_EQ(id(header), 7);
+  EXPECT_THAT(all(header), testing::IsEmpty());
+  put("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  EXPECT_EQ(id(write(490).value()), 481);
+  header = write(490, {7, 481, 9}).value();
+  EXPECT_EQ(id(header), 481);
+  EXPECT_THAT(all(header), testing::ElementsAre(7, 481, 9));
 }
 
 TEST_F(GgufTokenizerWriter, KeepsTheChatTemplate) {
