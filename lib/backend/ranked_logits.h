@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace quire {
@@ -24,10 +23,6 @@ struct RankedLogits {
   // Natural logarithm of the sum of exp(logit).
   double log_sum() const { return best[0].logit + std::log(sum); }
 };
-
-// Natural logarithm of the sum of exp(logit) of a row on the host, all of whose logits are finite: to the bit what
-// RankedLogits::log_sum() is where the CPU ranked the row.
-double log_sum(std::span<const float> logits);
 
 // Where Backend::rank_logits leaves what it found in n rows: arrays, one behind the other.
 struct RankedRows {
