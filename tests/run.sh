@@ -54,7 +54,9 @@ run_tests() {
   check "ctest -L $2 ($1)" ctest --test-dir "build/$1" -L "$2" --output-on-failure --no-tests=error -j "$jobs"
 }
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+# A fake stack of 128 KiB for frames of each size: the default of 1 MiB, mapped for each thread of each session, takes a
+# fifth of the time.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:max_uar_stack_size_log=17:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
 

@@ -19,7 +19,7 @@ namespace quire::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kFixedSeeds = 100;
+constexpr int kFixedSeeds = 60;
 #else
 constexpr int kFixedSeeds = 500;
 #endif

@@ -11,7 +11,7 @@
 
 namespace quire::test {
 
-constexpr int64_t kMostRuns = 150;  // of places where allocation fails, unless QUIRE_FAULT_RUNS says another number
+constexpr int64_t kMostRuns = 100;  // of places where allocation fails, unless QUIRE_FAULT_RUNS says another number
 constexpr int64_t kNew = 6;         // tokens that an application generates
 constexpr char kSelecting[] = "longheads(chunk=16, chunks=4)";
 
