@@ -1654,10 +1654,11 @@ QUIRE_API quire_status quire_store_describe(quire_store* store, char* buf, size_
 /* ---- Chat ------------------------------------------------------------------------------------ */
 
 /* Messages to tokens, as a model's chat template writes them. A checkpoint has its template as a
- * program (Jinja: chat_template.jinja, or chat_template of tokenizer_config.json). Programs are not
- * run: a known one is recognised by its text, letter by letter, and what is written equals what it
- * writes, for messages that have a role and a text. An unknown one is refused; a caller who knows
- * that it writes the same as a known template may name that. quire_chat_get_list has the names.
+ * program (Jinja: chat_template.jinja, or else chat_template of chat_template.json or of
+ * tokenizer_config.json). Programs are not run: a known one is recognised by its text, letter by
+ * letter, and what is written equals what it writes, for messages that have a role and a text. An
+ * unknown one is refused; a caller who knows that it writes the same as a known template may name
+ * that. quire_chat_get_list has the names.
  *
  * The ids are those of the written text, its control tokens parsed, save that nothing in a message
  * becomes a control token or one that the template needs (these may be added tokens, which other

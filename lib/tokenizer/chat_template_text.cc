@@ -1,5 +1,8 @@
 #include "lib/tokenizer/chat_template_text.h"
 
+#include <optional>
+#include <utility>
+
 #include "lib/format/gguf.h"
 #include "lib/format/json.h"
 #include "lib/support/os_file.h"
@@ -14,7 +17,7 @@ constexpr int64_t kMaxConfigBytes = 32 << 20;
 Status none(const std::string& directory) {
   return Status(Code::kNotFound, directory +
                                      " has no chat template: neither chat_template.jinja nor a chat_template in "
-                                     "tokenizer_config.json");
+                                     "chat_template.json or tokenizer_config.json");
 }
 
 // `where` names the text in messages.
@@ -36,6 +39,22 @@ const Json* find_default(const Json::Array& templates) {
   return nullptr;
 }
 
+// The member chat_template of a JSON file. Nothing: there is no such file or member.
+Result<std::optional<std::string>> read_member(const std::string& path) {
+  QUIRE_ASSIGN(const bool exists, path_exists(path));
+  if (!exists) return std::optional<std::string>();
+  QUIRE_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  QUIRE_ASSIGN(const Json object, parse_json_object(text, path));
+  const Json* found = object.find("chat_template");
+  if (!found || found->is_null()) return std::optional<std::string>();
+  if (found->array()) found = find_default(*found->array());
+  if (!found || !found->string()) {
+    return Status(Code::kBadFile, path + ": chat_template is neither a text nor a list with one named \"default\"");
+  }
+  QUIRE_ASSIGN(std::string chat_template, checked(*found->string(), path + ": chat_template"));
+  return std::optional<std::string>(std::move(chat_template));
+}
+
 }  // namespace
 
 Result<std::string> read_chat_template(const std::string& directory) {
@@ -45,19 +64,11 @@ Result<std::string> read_chat_template(const std::string& directory) {
     QUIRE_ASSIGN(const std::string text, read_text_file(own_file, kMaxTemplateBytes));
     return checked(text, own_file);
   }
-  const std::string config_file = directory + "/tokenizer_config.json";
-  QUIRE_ASSIGN(const bool has_config, path_exists(config_file));
-  if (!has_config) return none(directory);
-  QUIRE_ASSIGN(const std::string text, read_text_file(config_file, kMaxConfigBytes));
-  QUIRE_ASSIGN(const Json config, parse_json_object(text, config_file));
-  const Json* found = config.find("chat_template");
-  if (!found || found->is_null()) return none(directory);
-  if (found->array()) found = find_default(*found->array());
-  if (!found || !found->string()) {
-    return Status(Code::kBadFile,
-                  config_file + ": chat_template is neither a text nor a list with one named \"default\"");
+  for (const char* name : {"/chat_template.json", "/tokenizer_config.json"}) {
+    QUIRE_ASSIGN(auto found, read_member(directory + name));
+    if (found) return std::move(*found);
   }
-  return checked(*found->string(), config_file + ": chat_template");
+  return none(directory);
 }
 
 Result<std::string> read_chat_template(const GgufHeader& header) {

@@ -101,8 +101,15 @@ TEST_F(LoadTokenizer, ChatTemplate) {
   write("tokenizer_config.json",
         R"({"chat_template": [{"name": "tool", "template": "two"}, {"name": "default", "template": "three"}]})");
   EXPECT_EQ(read_chat_template(directory_).value(), "three");
-  write("chat_template.jinja", "four");
+  write("chat_template.json", R"({"chat_template": null})");
+  EXPECT_EQ(read_chat_template(directory_).value(), "three");
+  write("chat_template.json", R"({"chat_template": 4})");
+  EXPECT_EQ(read_chat_template(directory_).status().code(), Code::kBadFile);
+  EXPECT_THAT(read_chat_template(directory_).status().message(), HasSubstr("/chat_template.json: chat_template"));
+  write("chat_template.json", R"({"chat_template": "four"})");
   EXPECT_EQ(read_chat_template(directory_).value(), "four");
+  write("chat_template.jinja", "five");
+  EXPECT_EQ(read_chat_template(directory_).value(), "five");
   write("chat_template.jinja", "\xFF");
   EXPECT_EQ(read_chat_template(directory_).status().code(), Code::kBadFile);
 }
