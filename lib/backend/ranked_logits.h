@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace quire {
@@ -23,6 +24,10 @@ struct RankedLogits {
   // Natural logarithm of the sum of exp(logit).
   double log_sum() const { return best[0].logit + std::log(sum); }
 };
+
+// Natural logarithm of the sum of exp(logit) of a row on the host, of which some logits may be -infinity. Where all are
+// finite: to the bit what RankedLogits::log_sum() is if the CPU ranked the row.
+double log_sum(std::span<const float> logits);
 
 // Where Backend::rank_logits leaves what it found in n rows: arrays, one behind the other.
 struct RankedRows {

@@ -20,14 +20,6 @@ int32_t most_probable(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// log of the sum of exp(logit), without the largest logit's loss of digits.
-double log_sum(std::span<const float> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - most);
-  return most + std::log(sum);
-}
-
 std::vector<TokenLogprob> most_probable(std::span<const float> logits, double log_sum, int32_t n) {
   const auto before = [](const TokenLogprob& a, const TokenLogprob& b) {
     return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;

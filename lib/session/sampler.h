@@ -52,7 +52,7 @@ struct Sample {
   std::vector<TokenLogprob> top;  // of the same, the most probable first, then by id
 };
 
-// Natural logarithm of the probability of `token` under softmax(logits). float64 inside.
+// Natural logarithm of the probability of `token` under softmax(logits), of which some may be -infinity.
 float log_probability(std::span<const float> logits, int32_t token);
 
 // What the steps work on.

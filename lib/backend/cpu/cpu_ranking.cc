@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/kernels.h"
 #include "lib/backend/ranked_logits.h"
@@ -88,6 +89,15 @@ struct Workplace {
   float* scratch = nullptr;     // likewise
 };
 
+float greatest(std::span<const LogitsPart> parts) { return std::ranges::max(parts, {}, &LogitsPart::max).max; }
+
+// Of exp(logit - max), max: the greatest logit.
+double sum_of(std::span<const LogitsPart> parts, float max) {
+  double sum = 0;
+  for (const LogitsPart& part : parts) sum += part.sum * std::exp(static_cast<double>(part.max) - max);
+  return sum;
+}
+
 // Where the results of a row belong.
 struct RankedOut {
   double* sum;
@@ -103,8 +113,7 @@ void rank_row(const float* logits, int64_t width, int64_t k, const Workplace& at
   *out.sum = 0;
   *out.finite = std::ranges::all_of(parts, &LogitsPart::finite);
   if (*out.finite == 0) return;
-  const float max = std::ranges::max(parts, {}, &LogitsPart::max).max;
-  for (const LogitsPart& part : parts) *out.sum += part.sum * std::exp(static_cast<double>(part.max) - max);
+  *out.sum = sum_of(parts, greatest(parts));
 
   const std::span maxima(at.maxima + row * at.n_blocks, static_cast<size_t>(at.n_blocks));
   const int64_t n = std::min(k, width);
@@ -150,3 +159,26 @@ Status run_ranking(ThreadPool& pool, Workspace& workspace, const CancelToken* ca
 }
 
 }  // namespace quire::cpu
+
+namespace quire {
+
+double log_sum(std::span<const float> logits) {
+  using namespace cpu;
+  std::array<float, kSlice / kLogitsBlock> maxima;
+  std::vector<LogitsPart> parts;
+  const int64_t width = std::ssize(logits);
+  for (int64_t begin = 0; begin < width; begin += kSlice) {
+    parts.push_back(
+        look_at_logits(&logits[static_cast<size_t>(begin)], std::min(kSlice, width - begin), maxima.data()));
+  }
+  if (std::ranges::all_of(parts, &LogitsPart::finite)) {
+    const float max = greatest(parts);
+    return max + std::log(sum_of(parts, max));
+  }
+  const double max = std::ranges::max(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - max);
+  return max + std::log(sum);
+}
+
+}  // namespace quire

@@ -257,6 +257,19 @@ TEST(Stream, LogprobsAreOfTheUnmodifiedDistribution) {
   for (size_t i = 0; i < scores.size(); ++i) EXPECT_EQ(scores[i], outcome.logprobs[i]) << i;
 }
 
+// Whether the CPU backend ranks the row, or the host sums it because all logits are kept.
+TEST(Stream, LogprobsAreTheSameWhereLogitsAreKept) {
+  if (is_deferred()) GTEST_SKIP() << "the device makes its sums in a way of its own";
+  const auto model = load("gemma3", 2);
+  const auto logprobs = [&](uint32_t seed, bool keep_logits) {
+    const auto session = fed(model, with_strategy("full"), random_tokens(*model, 20, seed));
+    StreamOptions options = generating(10);
+    options.keep_logits = keep_logits;
+    return run(session, options).logprobs;
+  };
+  for (uint32_t seed = 0; seed < 10; ++seed) EXPECT_EQ(logprobs(seed, false), logprobs(seed, true)) << seed;
+}
+
 TEST(Stream, ResetAndDiscardForget) {
   const Tokens prompt = random_tokens(*model(), 50);
   const auto session = fed(model(), with_strategy("full"), prompt);
