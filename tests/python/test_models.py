@@ -114,6 +114,9 @@ class Models(WithModel):
         self.assertEqual(tokenizer.encode(text, bos=False), ids[1:])
         self.assertNotEqual(tokenizer.encode(text, continued=True), ids[1:])  # no dummy prefix
         self.assertEqual(b"".join(tokenizer.token_bytes(t) for t in ids).decode().strip(), text)
+        for n in (1, 100, 1000):  # three tokens each
+            self.assertEqual(tokenizer.decode(tokenizer.encode("雨" * n)), "雨" * n)
+            self.assertIn("雨" * n, tokenizer.decode(tokenizer.encode_chat([("user", "雨" * n)], template="llama2")))
         self.assertTrue(tokenizer.is_eos(2))
         self.assertEqual(tokenizer.vocab_size, 320)
         self.assertEqual((tokenizer.encode(""), tokenizer.decode([])), ([tokenizer.bos], ""))
@@ -143,6 +146,7 @@ class Models(WithModel):
         with self.assertRaisesRegex(KeyError, "content"):
             tokenizer.encode_chat([{"role": "user", "text": "one"}], template="llama2")
         self.assertFalse(any(map(tokenizer.is_eos, ids)))
+        self.assertRaises(OverflowError, tokenizer.is_eos, 2**32 + 2)
         with self.model.session() as session:
             session.feed_messages(messages, template="llama2")
             self.assertEqual(session.n_pending, len(ids))

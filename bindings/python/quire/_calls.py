@@ -34,13 +34,19 @@ class QuireError(Exception):
         return type(self), (self.code, self.message, self.offset, self.os_error)
 
 
+def _ask(function: Any, *arguments: Any) -> int:
+    """Calls a function that cannot fail."""
+    try:
+        answer: int = function(*arguments)
+        return answer
+    except ctypes.ArgumentError as wrong:  # which has no cause, but says what it was
+        raise (OverflowError if "OverflowError" in str(wrong) else TypeError)(str(wrong)) from None
+
+
 def _call(function: Any, *arguments: Any) -> int:
     """Calls a function that takes a quire_error; raises on failure, returns the (positive) status."""
     error = _ffi.Error()
-    try:
-        status: int = function(*arguments, byref(error))
-    except ctypes.ArgumentError as wrong:  # which has no cause, but says what it was
-        raise (OverflowError if "OverflowError" in str(wrong) else TypeError)(str(wrong)) from None
+    status = _ask(function, *arguments, byref(error))
     if status < 0:
         raise _failure(status, error)
     return status
@@ -81,6 +87,22 @@ def _text(function: Any, *arguments: Any) -> bytes:
                 continue
             raise
         return buffer.raw[:needed.value]
+
+
+def _encoded(likely: int, function: Any, *arguments: Any) -> List[int]:
+    """The ids that such a function gives, which tokenizes anew at each call: only where they are more than `likely` is
+    there a second one."""
+    needed = c_size_t(likely)
+    while True:
+        array = (c_int32 * needed.value)()
+        try:
+            _call(function, *arguments, array, len(array), byref(needed))
+        except QuireError as error:
+            if error.code == _ffi.ERROR_BUFFER_TOO_SMALL:
+                continue
+            raise
+        ids: List[int] = array[:needed.value]
+        return ids
 
 
 def _info(function: Any, *arguments: Any) -> Info:

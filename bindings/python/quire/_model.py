@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int32, c_size_t
+from ctypes import byref
 from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _ffi
 from ._arguments import _chat, _model_options, _session_options
-from ._calls import _Handle, _Watched, _call, _fields, _ids, _info, _options, _path, _text
+from ._calls import _Handle, _Watched, _ask, _call, _encoded, _fields, _ids, _info, _options, _path, _text
 from ._library import lib
 from ._names import TYPES
 from ._session import Session
@@ -118,11 +118,7 @@ class Tokenizer(_Handle):
     def encode(self, text: str, parse_special: bool = False, bos: bool = True, continued: bool = False) -> List[int]:
         data = text.encode()
         flags = parse_special * 1 | (not bos) * 2 | continued * 4
-        needed = c_size_t()
-        _call(lib.quire_tokenizer_encode, self._handle, data, len(data), flags, None, 0, byref(needed))
-        ids = (c_int32 * needed.value)()
-        _call(lib.quire_tokenizer_encode, self._handle, data, len(data), flags, ids, needed.value, byref(needed))
-        return list(ids)
+        return _encoded(len(data) // 2 + 8, lib.quire_tokenizer_encode, self._handle, data, len(data), flags)
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
         return _text(lib.quire_tokenizer_decode, self._handle, *_ids(ids), int(special)).decode()
@@ -139,17 +135,15 @@ class Tokenizer(_Handle):
 
     def encode_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> List[int]:
         """The same as ids."""
-        arguments, needed = _chat(messages, **options), c_size_t()
-        _call(lib.quire_tokenizer_encode_chat, self._handle, *arguments, None, 0, byref(needed))
-        ids = (c_int32 * needed.value)()
-        _call(lib.quire_tokenizer_encode_chat, self._handle, *arguments, ids, len(ids), byref(needed))
-        return list(ids)
+        array, n_messages, chosen = _chat(messages, **options)
+        likely = sum(message.text_len for message in array) // 2 + 64
+        return _encoded(likely, lib.quire_tokenizer_encode_chat, self._handle, array, n_messages, chosen)
 
     def token_bytes(self, token: int) -> bytes:
         return _text(lib.quire_tokenizer_get_token_bytes, self._handle, token)
 
     def is_eos(self, token: int) -> bool:
-        return bool(lib.quire_tokenizer_is_eos(self._handle, token))
+        return bool(_ask(lib.quire_tokenizer_is_eos, self._handle, token))
 
     @property
     def bos(self) -> Optional[int]:
