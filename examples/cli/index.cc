@@ -35,6 +35,7 @@ struct IndexArguments {
   StoreArguments store;
   std::string file, out, title;
   std::string reuse = "exact";
+  bool has_title = false;  // the user's own, and not the file's name
   bool parse_special = false;
   bool json = false;
 };
@@ -227,16 +228,28 @@ int index_into_file(const IndexArguments& arguments, const std::string& document
   return finish(stats, arguments.out, finish_reason);
 }
 
-void print_stored(const IndexArguments& arguments, const quire_store_match& reused, const quire_store_match& stored,
-                  const quire_session_stats& stats) {
+// The entry's own: one that had all of the text already keeps what it was called.
+std::string stored_title(quire_store* store, const quire_store_match& stored) {
+  const Json described = describe_store(store);
+  for (const Json& entry : described["entries"]) {
+    if (entry["name"] == stored.name) return entry["title"].get<std::string>();
+  }
+  return "";  // another process removed it a moment ago
+}
+
+void print_stored(const IndexArguments& arguments, const std::string& title, const quire_store_match& reused,
+                  const quire_store_match& stored, const quire_session_stats& stats) {
   if (!arguments.json) {
     print_text(arguments.store.directory + "/" + stored.name + ": " + std::to_string(stored.n_tokens) + " tokens, " +
                std::to_string(reused.n_computed) + " of them reused\n");
+    if (arguments.has_title && title != arguments.title) {
+      std::fprintf(stderr, "quire: the entry keeps its title, %s\n", printable(title).c_str());
+    }
     return;
   }
   print_json({{"store", arguments.store.directory},
               {"name", stored.name},
-              {"title", arguments.title},
+              {"title", title},
               {"n_tokens", stored.n_tokens},
               {"n_reused_tokens", reused.n_computed},
               {"n_prompt_tokens", stats.n_prefilled},
@@ -264,7 +277,7 @@ int read_into_store(const IndexArguments& arguments, const Engine& engine, quire
     return read_into_store(arguments, engine, store, document, ids);
   }
   const quire_session_stats stats = get_stats(session);
-  if (stats.n_pending == 0) print_stored(arguments, opened.match, stored, stats);
+  if (stats.n_pending == 0) print_stored(arguments, stored_title(store, stored), opened.match, stored, stats);
   return finish(stats, arguments.store.directory, finish_reason);
 }
 
@@ -290,7 +303,8 @@ int index(IndexArguments arguments) {
   check_title(arguments.title);
   const std::string document = read_document(arguments.file);
   check_has_words(arguments.file, document);
-  if (arguments.title.empty()) arguments.title = title_of(arguments.file);
+  arguments.has_title = !arguments.title.empty();
+  if (!arguments.has_title) arguments.title = title_of(arguments.file);
   return arguments.out.empty() ? index_into_store(arguments, document) : index_into_file(arguments, document);
 }
 

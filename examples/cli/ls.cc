@@ -121,13 +121,6 @@ std::string local_time(int64_t seconds) {
   return text;
 }
 
-// On one line.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  return text;
-}
-
 void print_store(const Json& store) {
   std::vector<Row> rows = {{"entry", "tokens", "size", "last use", "kv", "model", "strategy", "title"}};
   for (const Json& entry : store["entries"]) {

@@ -59,6 +59,12 @@ void print_text(std::string_view text) {
   }
 }
 
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
 void flush_output() {
   while (std::fflush(stdout) != 0) check(goes_on());
 }
