@@ -50,7 +50,7 @@ std::vector<std::string> chosen_names(const RmArguments& arguments, const Json& 
 
 int rm(const RmArguments& arguments) {
   const int n_ways = !arguments.names.empty() + arguments.all + (arguments.older_than_days > 0);
-  if (n_ways != 1) throw UsageError("rm needs names of entries, --all, or --older-than");
+  if (n_ways != 1) throw UsageError("rm needs exactly one of: names of entries, --all, --older-than");
   const Store store = open_existing_store(arguments.directory);
   Json removed = Json::array(), failed = Json::array();
   for (const std::string& name : chosen_names(arguments, describe_store(store.get())["entries"])) {

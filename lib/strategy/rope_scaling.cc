@@ -217,7 +217,7 @@ constexpr ArgumentDoc kYarnArguments[] = {
     {"original", "tokens the model was trained for before the scaling"},
     {"beta_fast", "pairs that turn more often keep their speed"},
     {"beta_slow", "pairs that turn less often are slowed by the factor"},
-    {"attention_factor", "logits are multiplied by its square"},
+    {"attention_factor", "logits are multiplied by its square; default: 0.1 ln(factor) + 1", "attention_factor=1"},
     {"variant", "transformers' form, or that of the PoSE checkpoints"},
     {"truncate", "1: the two borders are rounded to whole pairs"},
 };
@@ -235,7 +235,7 @@ constexpr ArgumentDoc kDynamicNtkArguments[] = {
 constexpr ArgumentDoc kLongRopeArguments[] = {
     {"length", "tokens of the text; default: the session's expected_tokens", "length=1"},
     {"original", "tokens the model was trained for before the scaling"},
-    {"attention_factor", "logits are multiplied by its square"},
+    {"attention_factor", "logits are multiplied by its square; default: the checkpoint's", "attention_factor=1"},
 };
 
 struct ScalingMethod {
