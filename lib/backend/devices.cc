@@ -88,6 +88,7 @@ std::vector<Device> Devices::list() {
 }
 
 Result<Devices::Choice> Devices::open(std::string_view wanted) {
+  if (wanted == "cpu") return Choice{&cpu(), "cpu", "asked for", cpu().shortcoming()};  // no plugin is looked for
   const std::vector<Device> all = list();
   const bool automatic = wanted.empty() || wanted == "auto";
   const std::string name(wanted == "cuda" ? "cuda:0" : wanted);

@@ -54,9 +54,9 @@ class Devices {
 
   // What there is now, in the order in which "auto" prefers it: GPUs by their index, then the CPU. At least one entry.
   std::vector<Device> list();
-  // `wanted`: a device's name, "cuda" being "cuda:0"; empty or "auto": the first usable one that can be opened.
-  // Errors: kInvalidArgument for a name that no device has, kUnsupported for one that this build or machine cannot use,
-  // kOutOfMemory.
+  // `wanted`: a device's name, "cuda" being "cuda:0"; empty or "auto": the first usable one that can be opened. Who
+  // asks for "cpu" looks for no GPU. Errors: kInvalidArgument for a name that no device has, kUnsupported for one that
+  // this build or machine cannot use, kOutOfMemory.
   Result<Choice> open(std::string_view wanted);
 
  private:

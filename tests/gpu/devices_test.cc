@@ -90,6 +90,18 @@ TEST_F(DevicesTest, WithAPluginTheReasonSaysWhyThereIsNoGpu) {
   EXPECT_EQ(chosen->reason, "chosen because it is the only usable device; no GPU: no NVIDIA driver is installed");
 }
 
+TEST_F(DevicesTest, WhoAsksForTheCpuLooksForNoPlugin) {
+  Devices devices(allocator_, pool_, {}, []() -> const cuda::Plugin& {
+    ADD_FAILURE() << "a plugin was looked for";
+    static const cuda::Plugin none;
+    return none;
+  });
+  auto chosen = devices.open("cpu");
+  ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+  EXPECT_EQ(chosen->name, "cpu");
+  EXPECT_EQ(chosen->reason, "asked for");
+}
+
 TEST_F(DevicesTest, GpusComeFirstAndUnusableOnesLast) {
   expect_gpus({gpu("Old One", 7, false), gpu("New One", 9, true), cuda::DeviceFacts{}});
   EXPECT_THAT(names(), ElementsAre("cuda:1", "cpu", "cuda:0", "cuda:2"));
