@@ -169,7 +169,6 @@ std::vector<Passage> CitedShares::passages(int64_t most) const {
     for (int64_t begin = part.begin; begin < part.end; begin = (begin / kCell + 1) * kCell) {
       const int64_t end = std::min(begin + kPassageTokens, part.end);
       candidates.push_back({.first_token = begin, .n_tokens = end - begin, .feed = part.feed, .share = of(begin, end)});
-      if (end == part.end) break;
     }
   }
   const auto less = [](const Passage& a, const Passage& b) { return a.share < b.share; };
@@ -178,12 +177,17 @@ std::vector<Passage> CitedShares::passages(int64_t most) const {
     if (best == candidates.end() || !(best->share > 0)) break;
     const Passage passage = *best;
     chosen.push_back(passage);
-    const auto overlaps = [&](const Passage& p) {
-      return p.first_token < passage.first_token + passage.n_tokens && passage.first_token < p.first_token + p.n_tokens;
-    };
-    const auto from = std::find_if(candidates.begin(), candidates.end(), overlaps);
-    const auto to = std::find_if_not(from, candidates.end(), overlaps);
-    candidates.erase(from, to);
+    for (auto before = best; before != candidates.begin();) {  // those that reach into it end where it begins
+      --before;
+      const int64_t end = std::min(before->first_token + before->n_tokens, passage.first_token);
+      if (before->feed != passage.feed || end - before->first_token == before->n_tokens) break;
+      before->n_tokens = end - before->first_token;
+      before->share = of(before->first_token, end);
+    }
+    const auto behind = std::find_if(best, candidates.end(), [&](const Passage& p) {
+      return p.first_token >= passage.first_token + passage.n_tokens;
+    });
+    candidates.erase(best, behind);
   }
   return chosen;
 }

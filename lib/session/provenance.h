@@ -20,7 +20,7 @@
 
 namespace quire {
 
-// Tokens of a passage, but for those that a feed cuts short.
+// Tokens of a passage at most: those that a feed, or a passage chosen before, cuts short have less.
 constexpr int64_t kPassageTokens = 64;
 // Tokens at the beginning that are never cited: attention sinks (Xiao et al. 2023, arXiv:2309.17453).
 constexpr int64_t kSinkTokens = 4;

@@ -101,6 +101,22 @@ CitedRows one_row(CiteRange range, const std::vector<float>& peaks) {
   return rows;
 }
 
+// Of the parts of a feed, from its first citable token or a multiple of 16 on, of up to 64 tokens, that nothing was
+// taken of.
+template <typename Sum>
+double greatest_share(const std::vector<FedTokens>& fed, int64_t first, const std::vector<bool>& taken,
+                      const Sum& sum) {
+  double most = 0;
+  for (const FedTokens& feed : fed) {
+    for (int64_t begin = std::max(feed.begin, first); begin < feed.end; begin = (begin / 16 + 1) * 16) {
+      int64_t end = begin;
+      while (end < std::min(begin + 64, feed.end) && !taken[static_cast<size_t>(end)]) ++end;
+      if (end > begin) most = std::max(most, sum(begin, end));
+    }
+  }
+  return most;
+}
+
 TEST(Provenance, SharesOfPartsAreTheSumsOfTheirTokens) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> peak(0, 1);
@@ -134,11 +150,16 @@ TEST(Provenance, SharesOfPartsAreTheSumsOfTheirTokens) {
                  n = static_cast<int64_t>(random() % 100);
       ASSERT_NEAR(shares.of(begin, begin + n), sum(begin, begin + n), 1e-9) << begin << ", " << n;
     }
-    for (const Passage& p : shares.passages(5)) {
-      ASSERT_NEAR(p.share, sum(p.first_token, p.first_token + p.n_tokens), 1e-9);
+    std::vector<bool> taken(static_cast<size_t>(end + 200));
+    for (const Passage& p : shares.passages(1024)) {
+      const int64_t stop = p.first_token + p.n_tokens;
+      ASSERT_NEAR(p.share, sum(p.first_token, stop), 1e-9);
       const FedTokens& feed = fed[static_cast<size_t>(p.feed)];
-      ASSERT_TRUE(p.first_token >= feed.begin && p.first_token + p.n_tokens <= feed.end);
+      ASSERT_TRUE(p.n_tokens > 0 && p.n_tokens <= 64 && p.first_token >= feed.begin && stop <= feed.end);
+      ASSERT_NEAR(p.share, greatest_share(fed, first, taken, sum), 1e-9);
+      std::fill_n(taken.begin() + p.first_token, p.n_tokens, true);
     }
+    EXPECT_NEAR(greatest_share(fed, first, taken, sum), 0, 1e-9);
   }
 }
 
