@@ -267,8 +267,12 @@ int64_t adapted_ratio(const std::vector<int64_t>& ratios, int64_t needed, int64_
   return best < 0 ? largest : best;
 }
 
+bool is_ratio_of(int64_t ratio, int64_t stride) {
+  return ratio == 0 || (ratio > 0 && ratio <= stride && stride % ratio == 0);
+}
+
 Status check_ratio(const Arguments& arguments, std::string_view name, int64_t ratio, int64_t stride) {
-  if (ratio == 0 || (ratio > 0 && ratio <= stride && stride % ratio == 0)) return {};
+  if (is_ratio_of(ratio, stride)) return {};
   return arguments.refuse(name, std::string(name) + " has a ratio of " + std::to_string(ratio) +
                                     "; expected 0 or a divisor of the stride of " + std::to_string(stride) + " tokens");
 }
@@ -304,8 +308,10 @@ Result<std::vector<int64_t>> read_ratios(const Arguments& arguments, const Metho
       return arguments.refuse(
           "ratio", "beacon chooses its ratio by the length of the text: set expected_tokens, or name ratio=");
     }
-    ratios = {
-        adapted_ratio(config.ratios, std::min(model.expected_tokens, kMost) + reserve, shape.window, model.train_len)};
+    std::vector<int64_t> possible = config.ratios;
+    std::erase_if(possible, [&](int64_t ratio) { return !is_ratio_of(ratio, shape.stride); });
+    if (possible.empty()) possible = config.ratios;  // one of them is refused
+    ratios = {adapted_ratio(possible, std::min(model.expected_tokens, kMost) + reserve, shape.window, model.train_len)};
   }
   for (const int64_t ratio : ratios) QUIRE_TRY(check_ratio(arguments, name, ratio, shape.stride));
   return ratios;

@@ -205,6 +205,13 @@ TEST(Beacon, ReachesAsFarAsItsRatiosCapacity) {  // G-BCN-1
   EXPECT_LT(beacon("ratio=128, growth=stop", 4096, 1024)->reach(), 400000);
 }
 
+// A window of 500 tokens cannot be condensed by 8, nor one of 501 by 2: the others of the list remain.
+TEST(Beacon, ChoosesAmongTheRatiosThatDivideItsStride) {
+  EXPECT_THAT(beacon("", 1000, 500, 100000)->canonical(), HasSubstr("ratio=4,"));
+  EXPECT_THAT(beacon("", 1000, 501, 100000)->canonical(), HasSubstr("ratio=0,"));
+  EXPECT_THAT(beacon("reserve=0", 1000, 500, 1200)->canonical(), HasSubstr("ratio=2,"));
+}
+
 TEST(Beacon, RaisesTheRatioOfLaterWindowsRatherThanLeaveTheTrainedRange) {
   const auto strategy = beacon("ratio=2", 20, 8);  // 12 entries fit: three windows of 4
   EXPECT_EQ(beacon("ratio=2, growth=stop", 20, 8)->reach(), 36);
