@@ -103,9 +103,9 @@ int allocate_memory(size_t bytes, void** out) {
     const cudaError_t error = cudaMalloc(out, bytes);
     if (error != cudaErrorMemoryAllocation) return error;
     cudaGetLastError();
-    // The pool may have enough that is not in use.
+    // The pool may have enough that is not in use. It keeps what was released and not waited for.
     if (!succeeded(find_pool(&pool)) || pool == nullptr) return error;
-    (void)succeeded(cudaMemPoolTrimTo(pool->memory, 0));
+    (void)(succeeded(cudaStreamSynchronize(pool->stream)) && succeeded(cudaMemPoolTrimTo(pool->memory, 0)));
     return cudaMalloc(out, bytes);
   }
   if (const cudaError_t error = cudaMallocFromPoolAsync(out, bytes, pool->memory, pool->stream); error != cudaSuccess) {

@@ -426,7 +426,9 @@ TEST_F(PluginOverRuntime, PiecesComeFromAPoolThatKeepsLittle) {
   EXPECT_EQ(free_on_device(), free);
   EXPECT_GE(free_by_the_driver(), free - kMostUnused);
   EXPECT_LT(free_by_the_driver(), free);
-  // What the pool has is there for others, if they need it.
+  // What the pool has is there for others, if they need it; also what came back a moment ago.
+  EXPECT_EQ(returned(api().allocate(kPiece, &pieces[0])), 0);
+  EXPECT_EQ(returned(api().release(pieces[0], kPiece)), 0);
   void* all = nullptr;
   EXPECT_EQ(returned(api().allocate(static_cast<size_t>(free), &all)), 0);
   EXPECT_EQ(returned(api().release(all, static_cast<size_t>(free))), 0);

@@ -90,6 +90,7 @@ struct CUmemPoolHandle_st {
   uint64_t threshold = 0;
   uint64_t used = 0, reserved = 0;
   std::map<const void*, size_t> pieces{};
+  std::map<cudaStream_t, uint64_t> not_waited_for{};  // bytes released in each stream since the host last waited for it
   uint64_t unused() const { return reserved - used; }
 };
 

@@ -173,7 +173,9 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
   return perform("cudaMemPoolTrimTo", [&] {
     CUmemPoolHandle_st& trimmed = find(pool);
-    trimmed.reserved = std::max(trimmed.used, std::min<uint64_t>(trimmed.reserved, bytes));
+    uint64_t kept = trimmed.used;
+    for (const auto& [stream, released] : trimmed.not_waited_for) kept += released;
+    trimmed.reserved = std::min(trimmed.reserved, std::max<uint64_t>(kept, bytes));
     return cudaSuccess;
   });
 }
@@ -191,6 +193,7 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
     from.pieces[*memory] = bytes;
     from.used += bytes;
     from.reserved = std::max(from.reserved, from.used);
+    from.not_waited_for.erase(stream);  // may be what it has now
     return cudaSuccess;
   });
 }
@@ -203,6 +206,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
     if (of == state().pools.end()) die("memory is released to a pool that is no piece of one");
     CUmemPoolHandle_st& pool = *of->second;
     pool.used -= pool.pieces[memory];
+    pool.not_waited_for[stream] += pool.pieces[memory];
     pool.pieces.erase(memory);
     pool.reserved = std::max(pool.used, std::min(pool.reserved, pool.threshold));
     release_on_device(memory);

@@ -84,6 +84,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return perform("cudaStreamSynchronize", [&] {
     if (this_thread().n_graphs > 0) die("a stream is waited for while a graph is made");
     ++state().use.n_waits;
+    for (const auto& [handle, pool] : state().pools) pool->not_waited_for.erase(stream);
     return end_of(stream).finish();
   });
 }
