@@ -92,8 +92,10 @@ Json devices() {
 
 void print_devices(const Json& all) {
   for (const Json& device : all) {
-    print("%-8s %s, %s of %s free\n", device["name"].get<std::string>().c_str(),
-          device["description"].get<std::string>().c_str(), human_bytes(device["free_bytes"].get<int64_t>()).c_str(),
+    const auto free_bytes = device["free_bytes"].get<int64_t>();  // 0: not known
+    print("%-8s %s, %s%s\n", device["name"].get<std::string>().c_str(),
+          device["description"].get<std::string>().c_str(),
+          free_bytes > 0 ? (human_bytes(free_bytes) + " free of ").c_str() : "",
           human_bytes(device["memory_bytes"].get<int64_t>()).c_str());
     if (!device["usable"].get<bool>()) print("         %s\n", device["obstacle"].get<std::string>().c_str());
   }

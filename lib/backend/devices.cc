@@ -94,8 +94,9 @@ Result<Devices::Choice> Devices::open(std::string_view wanted) {
   const std::string name(wanted == "cuda" ? "cuda:0" : wanted);
   const cuda::Plugin& cuda = find_cuda_();
   // Why those before it were not chosen. Of a machine without a GPU nobody wants to hear that no plugin is there
-  // either.
-  std::string passed_over = cuda.api && cuda.n_devices == 0 ? "; no GPU: " + cuda.obstacle : "";
+  // either, if nobody put one there.
+  const bool has_plugin = cuda.api || cuda.expected;
+  std::string passed_over = has_plugin && cuda.n_devices == 0 ? "; no GPU: " + cuda.obstacle : "";
   for (const Device& device : all) {
     if (automatic ? !device.obstacle.empty() : device.name != name) continue;
     if (!device.obstacle.empty()) return Status(Code::kUnsupported, device.name + ": " + device.obstacle);

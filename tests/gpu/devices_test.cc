@@ -81,6 +81,14 @@ TEST_F(DevicesTest, WithoutAPluginNobodyHearsOfGpusUnlessTheyAsk) {
   EXPECT_THAT(failure("gpu", Code::kInvalidArgument), HasSubstr("auto, cpu"));
 }
 
+TEST_F(DevicesTest, APluginThatCannotBeUsedIsNoSecret) {
+  plugin_.obstacle = "libquire-cuda.so: is of another version of Quire";
+  plugin_.expected = true;
+  auto chosen = devices_.open("auto");
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen->reason, "chosen because it is the only usable device; no GPU: " + plugin_.obstacle);
+}
+
 TEST_F(DevicesTest, WithAPluginTheReasonSaysWhyThereIsNoGpu) {
   expect_gpus({});
   plugin_.obstacle = "no NVIDIA driver is installed";

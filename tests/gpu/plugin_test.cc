@@ -40,11 +40,14 @@ TEST(Plugin, IsNotLookedForWhereNoneIsWanted) {
   EXPECT_EQ(plugin.api, nullptr);
   EXPECT_EQ(plugin.n_devices, 0);
   EXPECT_THAT(plugin.obstacle, HasSubstr("QUIRE_CUDA_PLUGIN is \"none\""));
+  EXPECT_FALSE(plugin.expected);
+  EXPECT_FALSE(open_with("").expected);  // as if it were not set
 }
 
 TEST(Plugin, OtherFilesAreRefusedByName) {
   const Plugin missing = open_with("/nowhere/libquire-cuda.so");
   EXPECT_EQ(missing.api, nullptr);
+  EXPECT_TRUE(missing.expected);
   EXPECT_THAT(missing.obstacle, HasSubstr("/nowhere/libquire-cuda.so"));
   const Plugin text = open_with(test::source_path("tests/gpu/plugin_test.cc"));
   EXPECT_EQ(text.api, nullptr);

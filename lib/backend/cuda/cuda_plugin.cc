@@ -60,7 +60,7 @@ std::string find_devices(const DeviceApi& api, int& n_devices) {
 Plugin open_plugin() {
   Plugin plugin;
   std::vector<std::string> places;
-  if (const char* const wanted = std::getenv("QUIRE_CUDA_PLUGIN")) {
+  if (const char* const wanted = std::getenv("QUIRE_CUDA_PLUGIN"); wanted && *wanted) {
     if (std::string_view(wanted) == "none") {
       plugin.obstacle = "QUIRE_CUDA_PLUGIN is \"none\", so no plugin is looked for";
       return plugin;
@@ -71,6 +71,7 @@ Plugin open_plugin() {
     if (file_facts(beside).exists) places.push_back(beside);
     places.emplace_back(kName);
   }
+  plugin.expected = places.size() > 1 || places.front() != kName;
   for (const std::string& place : places) {
     const Status opened = open_at(place, plugin);
     if (opened.ok()) break;
