@@ -73,7 +73,7 @@ fi
 if $all; then
   build release -DQUIRE_UNITY=ON -DQUIRE_BENCH=ON
 else
-  build release -DQUIRE_UNITY=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real
+  build release -DQUIRE_UNITY=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real
 fi
 run_tests release fast
 build asan-ubsan -DQUIRE_EXAMPLES=$($all && echo ON || echo OFF) -DQUIRE_UNITY=ON
@@ -81,7 +81,7 @@ run_tests asan-ubsan fast
 $all || exit 0
 
 run_tests asan-ubsan 'deferred|long'
-build clang -DQUIRE_UNITY=OFF -DQUIRE_AMX=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real
+build clang -DQUIRE_UNITY=OFF -DQUIRE_AMX=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real
 run_tests clang fast
 build tsan -DQUIRE_UNITY=ON
 run_tests tsan fast

@@ -28,7 +28,7 @@ bool runs_on(std::string_view architecture, int major, int minor) {
   return intermediate ? here >= number : major == number / 10 && here >= number;
 }
 
-// QUIRE_CUDA_ARCHITECTURES: what CMAKE_CUDA_ARCHITECTURES says, with commas.
+// QUIRE_CUDA_ARCHITECTURES: the architectures that CMakeLists.txt compiles the kernels for, with commas.
 bool has_code_for(int major, int minor) {
   std::string_view rest = QUIRE_CUDA_ARCHITECTURES;
   while (!rest.empty()) {

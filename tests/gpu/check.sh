@@ -20,7 +20,7 @@ folder=build/gpu-check
 tests="gpu_kernels_test gpu_attention_test gpu_backend_test gpu_graphs_test gpu_session_test gpu_sampling_test gpu_offload_test"
 
 build() { # BUILD_DIRECTORY
-  cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real \
+  cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real \
     -DQUIRE_BENCH=ON -DQUIRE_EXAMPLES=OFF -DQUIRE_UNITY=ON >/dev/null
   cmake --build "$1" --target quire_cuda $tests quire_bench_device
 }

@@ -37,7 +37,7 @@ class DebianTest(unittest.TestCase):
     def setUpClass(cls):
         shutil.rmtree(FOLDER, ignore_errors=True)
         # The plugin for one kind of GPU is compiled in a quarter of the time.
-        options = {"QUIRE_CMAKE_OPTIONS": "-DCMAKE_CUDA_ARCHITECTURES=90a-real"}
+        options = {"QUIRE_CMAKE_OPTIONS": "-DQUIRE_CUDA_ARCHITECTURES=90a-real"}
         run("bash", SOURCE / "cmake/make_debian_packages.sh", FOLDER, env=options | os.environ)
         packages = {path.name.partition("_")[0]: path for path in FOLDER.glob("*.deb")}
         cls.packages = {name: path for name, path in packages.items() if not name.endswith("-dbgsym")}
