@@ -46,4 +46,6 @@ pack() {
   echo "$folder/$archive.tar.gz"
 }
 pack "$name" runtime development command
-pack "quire-cuda-${name#quire-}" cuda
+# A plugin for some GPUs alone says so in its archive's name.
+architectures=$(cached QUIRE_CUDA_ARCHITECTURES)
+pack "quire-cuda-${name#quire-}${architectures:+-for-${architectures//;/-}}" cuda

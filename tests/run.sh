@@ -69,7 +69,8 @@ fi
 (. tests/go/find_go.sh) >/dev/null || sh tests/go/get_go.sh >/dev/null || echo "no Go could be fetched" >&2
 
 # Sources are compiled several at a time, which takes half the time; one that lacks an include is found by clang, which
-# compiles each by itself. Without --all the CUDA kernels are compiled for one architecture.
+# compiles each by itself. Without --all the CUDA kernels are compiled for one architecture: the next `cmake --preset release`
+# has all of them again.
 if $all; then
   build release -DQUIRE_UNITY=ON -DQUIRE_BENCH=ON
 else

@@ -39,6 +39,9 @@ class TarballTest(unittest.TestCase):
         finally:
             os.umask(mask)
         self.assertEqual(set(others), {"quire", "quire-cuda"} if PLUGIN.exists() else {"quire"})
+        architectures = cached("QUIRE_CUDA_ARCHITECTURES")
+        if PLUGIN.exists() and architectures:
+            self.assertIn("-for-" + architectures.replace(";", "-"), self.archives["quire-cuda"].name)
         for name, path in self.archives.items():
             self.assertEqual(path.read_bytes(), others[name].read_bytes(), name)
             run("sha256sum", "--check", f"{path.name}.sha256", cwd=path.parent)
