@@ -28,8 +28,9 @@ find_package(Threads REQUIRED)
 
 add_library(quire_settings INTERFACE)
 target_include_directories(quire_settings INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
-# Other compilers than those that we test with have other warnings: a package that is built with one goes without -Werror.
-option(QUIRE_WERROR "Warnings of the C and C++ compilers are errors" ON)
+# Other compilers than those that we test with have other warnings: packages, and projects that Quire is a part of, go
+# without -Werror.
+option(QUIRE_WERROR "Warnings of the compilers are errors" ${PROJECT_IS_TOP_LEVEL})
 # No contraction of a*b+c to an FMA behind our back: results are fixed by the source (see kernels/cpu/kernels.h).
 target_compile_options(quire_settings INTERFACE -Wall -Wextra $<$<BOOL:${QUIRE_WERROR}>:-Werror> -ffp-contract=off -fvisibility=hidden
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)

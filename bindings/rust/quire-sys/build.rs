@@ -55,6 +55,7 @@ fn build() -> PathBuf {
         "-DQUIRE_EXAMPLES=OFF",
         "-DQUIRE_CUDA=OFF",
         "-DQUIRE_UNITY=ON",
+        "-DQUIRE_WERROR=OFF",
     ]));
     run(Command::new("cmake").arg("--build").arg(&folder).args(["--target", "quire_shared", "--parallel", &jobs]));
     folder.join("lib/abi")
