@@ -11,6 +11,6 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Quire authors"]
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
-  spec.files = Dir.glob("lib/**/*.rb", base: __dir__) + ["README.md"]
+  spec.files = Dir.glob("lib/**/*.rb", base: __dir__) + ["README.md", "LICENSE"]
   spec.require_paths = ["lib"]
 end
