@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"context"
+	"fmt"
 	"unsafe"
 )
 
@@ -13,6 +14,27 @@ func Version() string { return C.GoString(C.quire_get_version_string()) }
 
 // VersionNumber is the same as HeaderVersion has it: major * 10000 + minor * 100 + patch.
 func VersionNumber() int { return int(C.quire_get_version()) }
+
+// A library with another ABI is found out before anything else is asked of it.
+func init() {
+	if !hasABIOf(HeaderVersion, VersionNumber()) {
+		panic(fmt.Sprintf("libquire.so is of version %s; this package needs %s, or a later one with its ABI",
+			versionText(VersionNumber()), versionText(HeaderVersion)))
+	}
+}
+
+// hasABIOf: until 1.0 a minor version may break the ABI, then a major one.
+func hasABIOf(wanted, found int) bool {
+	unit := 10000
+	if wanted < 10000 {
+		unit = 100
+	}
+	return found >= wanted && found/unit == wanted/unit
+}
+
+func versionText(number int) string {
+	return fmt.Sprintf("%d.%d.%d", number/10000, number/100%100, number%100)
+}
 
 // Runtime has the threads, the memory and the log; everything else hangs off one. All methods may be called from several
 // goroutines at once.

@@ -125,6 +125,15 @@ namespace Quire.Tests
             Check.Equal(Library.Version, int.Parse(parts[0]) * 10000 + int.Parse(parts[1]) * 100 + int.Parse(parts[2]));
         }
 
+        [Test]
+        private void LaterVersionsWithTheSameAbiAreTaken()
+        {
+            foreach (int[] pair in new[] { new[] { 100, 100 }, new[] { 100, 102 }, new[] { 10203, 10203 }, new[] { 10203, 10300 } })
+                Check.True(Library.HasAbiOf(pair[0], pair[1]), pair[0] + " " + pair[1]);
+            foreach (int[] pair in new[] { new[] { 102, 100 }, new[] { 100, 200 }, new[] { 100, 10000 }, new[] { 10203, 20300 } })
+                Check.True(!Library.HasAbiOf(pair[0], pair[1]), pair[0] + " " + pair[1]);
+        }
+
         private static IEnumerable<MethodInfo> Functions()
         {
             return typeof(Native).GetMethods(BindingFlags.Static | BindingFlags.NonPublic)

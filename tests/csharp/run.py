@@ -217,6 +217,14 @@ def package(library, work):
     ask = tools.program("Ask", [EXAMPLES / "Ask.cs"])
     document = documents(work)[0]
     assert "4217" in tools.run(ask, MODEL, document, QUESTION, stdout=subprocess.PIPE).stdout
+    # A library with another ABI is refused, and one that is missing is named.
+    native = application / "libquire.so.0"
+    subprocess.run(["cc", "-shared", "-fPIC", str(SOURCE / "tests" / "abi" / "other_version.c"), "-o", str(native)], check=True)
+    failed = subprocess.run(tools.start(ask, MODEL, document, QUESTION), env=tools.environment, capture_output=True, text=True)
+    assert "is of version 0.2.0; this assembly needs 0.1.0, or" in failed.stderr, failed
+    native.unlink()
+    failed = subprocess.run(tools.start(ask, MODEL, document, QUESTION), env=tools.environment, capture_output=True, text=True)
+    assert "System.DllNotFoundException: libquire.so.0" in failed.stderr, failed
 
 
 def overhead(library, work):

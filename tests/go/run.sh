@@ -48,6 +48,12 @@ case $1 in
     "$go" build -o "$build/bin/" ./overhead
     (cd "$source/examples/go" && "$go" vet ./... && "$go" build -o "$build/bin/" ./...)
     echo | "$build/bin/overhead" "$source/examples/embedded_model/model" 20 | grep -q '"tokens":20'
+    cc -shared -fPIC "$source/tests/abi/other_version.c" -o "$build/other_version.so"
+    said=$(LD_PRELOAD="$build/other_version.so" "$build/bin/overhead" "$source/examples/embedded_model/model" 20 2>&1 </dev/null) || true
+    case $said in
+      *"libquire.so is of version 0.2.0; this package needs 0.1.0, or"*) ;;
+      *) echo "a library with another ABI: $said"; exit 1 ;;
+    esac
     python3 check_examples.py "$build/bin" "$go"
     python3 check_server.py "$build/bin/server"
     ;;

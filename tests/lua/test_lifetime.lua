@@ -134,6 +134,20 @@ test("structs have the library's sizes", function()
   equal(raw.get_version(), interface.constants.VERSION)
 end)
 
+test("a library with another ABI is refused", function()
+  local own = interface.constants.VERSION
+  local function load(wanted)
+    interface.constants.VERSION, package.loaded["quire.raw"] = wanted, nil
+    local ok, found = pcall(require, "quire.raw")
+    interface.constants.VERSION, package.loaded["quire.raw"] = own, raw
+    return ok or found
+  end
+  equal(load(own), true)
+  for _, wanted in ipairs({ own + 1, own + 100, own - 100, own + 10000 }) do
+    assert(load(wanted):match("is of version 0%.1%.0; this package needs %d+%.%d+%.%d+, or"), wanted)
+  end
+end)
+
 if not jit then -- whose parser does not know <close>
   test("variables that close", load([[
     local quire, harness = require("quire"), require("harness")

@@ -161,3 +161,16 @@ test('arguments of a wrong kind', async () => {
   session.discardPending(); // no stream is open
   assert.deepEqual(await events(session.feed('Rain').stream({ seed: 2n ** 64n - 1n })).then((all) => all.at(-1).kind), 'end');
 });
+
+test('a library with another ABI is refused', () => {
+  const script = `
+    const interface = require('quire/lib/interface');
+    const constants = { ...interface.constants, VERSION: interface.constants.VERSION + Number(process.argv[1]) };
+    require.cache[require.resolve('quire/lib/interface')].exports = { ...interface, constants };
+    try { require('quire'); console.log('taken'); } catch (error) { console.log(error.message); }`;
+  const said = (difference) => execFileSync(process.execPath, ['-e', script, '--', String(difference)], { encoding: 'utf8' });
+  assert.equal(said(0), 'taken\n');
+  for (const difference of [1, 100, -100, 10000]) {
+    assert.match(said(difference), /is of version 0\.1\.0; this package needs \d+\.\d+\.\d+, or a later one with its ABI/);
+  }
+});

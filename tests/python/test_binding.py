@@ -8,7 +8,7 @@ import sys
 import unittest
 
 import quire
-from quire import _ffi
+from quire import _ffi, _library
 from quire._library import lib
 from with_model import SOURCE
 
@@ -35,15 +35,24 @@ class Binding(unittest.TestCase):
         project = (SOURCE / "bindings" / "python" / "pyproject.toml").read_text(encoding="utf-8")
         self.assertIn(f'\nversion = "{quire.version()}"\n', project)
 
-    def test_an_older_library_is_refused(self):
+    def test_a_library_with_another_abi_is_refused(self):
         """Before any function is called that it may not have."""
-        script = "import quire._ffi; quire._ffi.VERSION += 1; import quire._library"
+        for version in (_ffi.VERSION + 1, _ffi.VERSION + 100, _ffi.VERSION - 100):
+            self.check_refused(version)
+
+    def check_refused(self, wanted):
+        script = f"import quire._ffi; quire._ffi.VERSION = {wanted}; import quire._library"
         stubbed = ("import sys, types; package = sys.modules['quire'] = types.ModuleType('quire');"
                    "package.__path__ = [sys.argv[1]]; ")
         result = subprocess.run([sys.executable, "-c", stubbed + script, str(pathlib.Path(quire.__file__).parent)],
                                 capture_output=True, text=True)
         self.assertNotEqual(result.returncode, 0)
-        self.assertRegex(result.stderr, r"ImportError: .*libquire\S+ is version \d+; this package needs \d+ or later")
+        self.assertRegex(result.stderr, r"ImportError: .*libquire\S+ is of version \d+\.\d+\.\d+; this package needs \d+\.\d+\.\d+, or ")
+
+    def test_later_versions_with_the_same_abi_are_taken(self):
+        taken = [(wanted, found) for wanted in (100, 102, 10203) for found in (99, 100, 102, 200, 10000, 10203, 10300, 20300)
+                 if _library._has_abi_of(wanted, found)]
+        self.assertEqual(taken, [(100, 100), (100, 102), (102, 102), (10203, 10203), (10203, 10300)])
 
 
 class Strategies(unittest.TestCase):

@@ -20,6 +20,19 @@ class TestRaw < Minitest::Test
     assert_equal "OUT_OF_MEMORY", RAW.get_status_name(-3)
   end
 
+  def test_a_library_with_another_abi_is_refused
+    check = Quire::Library.method(:check_version)
+    [[100, 100], [100, 102], [10_203, 10_203], [10_203, 10_300]].each { |wanted, found| assert_nil check.call(wanted, found) }
+    [[100, 99], [102, 100], [100, 200], [100, 10_000], [10_203, 10_202], [10_203, 20_300]].each do |wanted, found|
+      assert_raises(LoadError) { check.call(wanted, found) }
+    end
+    # That it is asked while the package is loaded.
+    script = 'require "quire/interface"; old = Quire::Interface.send(:remove_const, :CONSTANTS); ' \
+             'Quire::Interface::CONSTANTS = old.merge(VERSION: old[:VERSION] + 100).freeze; require "quire"'
+    said = IO.popen([RbConfig.ruby, "-I", File.expand_path("../../bindings/ruby/lib", __dir__), "-e", script], err: %i[child out], &:read)
+    assert_match(/ is of version 0\.1\.0; this package needs 0\.2\.0, or a later one with its ABI \(LoadError\)/, said)
+  end
+
   # References are counted by the handles of this binding; the functions are there all the same.
   def test_references_can_be_counted_by_hand
     session = model.session.feed("Rain")

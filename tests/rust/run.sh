@@ -71,7 +71,14 @@ case $part in
     QUIRE_CALLS="$scratch/calls" cargo --config "target.'cfg(all())'.runner = '$here/log_calls.sh'" test --quiet \
       --manifest-path "$here/Cargo.toml" --tests
     python3 "$here/check_calls.py" "$root/bindings/interface.json" "$scratch"
-    cargo build --quiet --release --manifest-path "$here/Cargo.toml" --bin overhead ;;
+    cargo build --quiet --release --manifest-path "$here/Cargo.toml" --bin overhead
+    # A library with another ABI is refused.
+    cc -shared -fPIC "$root/tests/abi/other_version.c" -o other_version.so
+    said=$(LD_PRELOAD=$PWD/other_version.so "$CARGO_TARGET_DIR/release/overhead" model 1 2>&1) || true
+    case $said in
+      *"libquire.so is of version 0.2.0; this crate needs 0.1.0, or"*) ;;
+      *) echo "a library with another ABI: $said"; exit 1 ;;
+    esac ;;
   docs)
     cargo test --quiet --manifest-path "$crates/Cargo.toml"
     RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --manifest-path "$crates/Cargo.toml" ;;

@@ -1,3 +1,5 @@
+using System;
+
 namespace Quire
 {
     /// <summary>
@@ -21,10 +23,39 @@ namespace Quire
         {
             get { return Utf8.Static(Native.quire_get_version_string()); }
         }
+
+        /// <summary>Until 1.0 a minor version may break the ABI, then a major one.</summary>
+        internal static bool HasAbiOf(int wanted, int found)
+        {
+            int unit = wanted < 10000 ? 100 : 10000;
+            return found >= wanted && found / unit == wanted / unit;
+        }
+
+        internal static string AsText(int number)
+        {
+            return number / 10000 + "." + number / 100 % 100 + "." + number % 100;
+        }
     }
 
     internal static unsafe partial class Native
     {
+        /// <summary>Before the first call: a library with another ABI is refused.</summary>
+        static Native()
+        {
+            int found;
+            try
+            {
+                found = quire_get_version();
+            }
+            catch (DllNotFoundException)
+            {
+                return; // which the call itself is to throw
+            }
+            if (!Quire.Library.HasAbiOf(Constants.Version, found))
+                throw new DllNotFoundException(Library + " is of version " + Quire.Library.AsText(found) + "; this assembly needs "
+                    + Quire.Library.AsText(Constants.Version) + ", or a later one with its ABI");
+        }
+
         /// <summary>The SONAME, so that a library of another ABI is never taken.</summary>
         internal const string Library = "libquire.so.0";
     }

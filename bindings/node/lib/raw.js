@@ -11,8 +11,19 @@ const raw = require(path.join(__dirname, '..', 'prebuilds', `${process.platform}
 
 raw.setErrorFactory((code, message, offset, osError) => new QuireError(raw.getStatusName(code), message, { code, offset, osError }));
 
-if (raw.getVersion() < constants.VERSION) {
-  throw new Error(`libquire.so is of version ${raw.getVersionString()}, older than this package`);
+// Until 1.0 a minor version may break the ABI, then a major one.
+function hasAbiOf(wanted, found) {
+  const unit = wanted < 10000 ? 100 : 10000;
+  return found >= wanted && Math.floor(found / unit) === Math.floor(wanted / unit);
+}
+
+function asText(version) {
+  return [version / 10000, (version / 100) % 100, version % 100].map(Math.floor).join('.');
+}
+
+if (!hasAbiOf(constants.VERSION, raw.getVersion())) {
+  throw new Error(`libquire.so is of version ${asText(raw.getVersion())}; this package needs ${asText(constants.VERSION)}, or a later ` +
+    'one with its ABI');
 }
 
 module.exports = raw;

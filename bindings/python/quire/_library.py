@@ -38,11 +38,21 @@ _INTEGERS = {kind: _checked(kind, *limits) for kind, limits in {
     ctypes.c_uint64: (0, 2**64 - 1), ctypes.c_size_t: (0, 2**(8 * ctypes.sizeof(ctypes.c_size_t)) - 1)}.items()}
 
 
+def _has_abi_of(wanted: int, found: int) -> bool:
+    """Whether a library has all that a version promises. Until 1.0 a minor version may break the ABI, then a major one."""
+    unit = 100 if wanted < 10000 else 10000
+    return found >= wanted and found // unit == wanted // unit
+
+
+def _text(version: int) -> str:
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
 def _load() -> ctypes.CDLL:
     path = _find()
     library = ctypes.CDLL(path)
-    if (version := library.quire_get_version()) < _ffi.VERSION:
-        raise ImportError(f"{path} is version {version}; this package needs {_ffi.VERSION} or later")
+    if not _has_abi_of(_ffi.VERSION, version := library.quire_get_version()):
+        raise ImportError(f"{path} is of version {_text(version)}; this package needs {_text(_ffi.VERSION)}, or a later one with its ABI")
     for name, (result, arguments) in _ffi.FUNCTIONS.items():
         getattr(library, name).argtypes = [_INTEGERS.get(kind, kind) for kind in arguments]
         getattr(library, name).restype = result

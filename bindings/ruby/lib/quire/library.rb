@@ -27,7 +27,21 @@ module Quire
                            TYPES.fetch(plan[:returns]), need_gvl: false)
     end
 
+    # Until 1.0 a minor version may break the ABI, then a major one.
+    def self.abi_of?(wanted, found)
+      unit = wanted < 10_000 ? 100 : 10_000
+      found >= wanted && found / unit == wanted / unit
+    end
+
+    def self.check_version(wanted, found)
+      return if abi_of?(wanted, found)
+
+      found, wanted = [found, wanted].map { |version| "#{version / 10_000}.#{version / 100 % 100}.#{version % 100}" }
+      raise LoadError, "#{path} is of version #{found}; this package needs #{wanted}, or a later one with its ABI"
+    end
+
     HANDLE = Fiddle.dlopen(path)
+    check_version(Interface::CONSTANTS[:VERSION], function(:get_version).call)
     FUNCTIONS = Interface::FUNCTIONS.to_h { |name, _| [name, function(name)] }.freeze
   end
 end

@@ -11,6 +11,7 @@ use crate::{sys, Error, Result};
 
 /// Calls a function that takes a `quire_error`; its status where that is not a failure.
 pub(crate) fn call(function: impl FnOnce(*mut sys::quire_error) -> sys::quire_status) -> Result<i32> {
+    check_version()?;
     let mut error = MaybeUninit::<sys::quire_error>::uninit();
     let status = function(error.as_mut_ptr());
     if status >= 0 {
@@ -18,6 +19,23 @@ pub(crate) fn call(function: impl FnOnce(*mut sys::quire_error) -> sys::quire_st
     }
     // SAFETY: every call that is given an error writes all of it.
     Err(Error::new(unsafe { error.assume_init_ref() }))
+}
+
+/// The program may find another library than the one that it was linked with.
+fn check_version() -> Result<()> {
+    let (wanted, found) = (sys::QUIRE_VERSION, unsafe { sys::quire_get_version() });
+    if has_abi_of(wanted, found) {
+        return Ok(());
+    }
+    let text = |version: i32| format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    let message = format!("version {}; this crate needs {}, or a later one with its ABI", text(found), text(wanted));
+    Err(Error::unsupported(format!("libquire.so is of {message}")))
+}
+
+/// Until 1.0 a minor version may break the ABI, then a major one.
+fn has_abi_of(wanted: i32, found: i32) -> bool {
+    let unit = if wanted < 10000 { 100 } else { 10000 };
+    found >= wanted && found / unit == wanted / unit
 }
 
 /// Runs what a callback is to do, whose panic must not go on through C; what it panicked with, if it did.
@@ -168,6 +186,16 @@ mod tests {
             let message = [0; sys::QUIRE_ERROR_MESSAGE_BYTES as usize];
             error.write(sys::quire_error { code: status, os_error: 0, offset: -1, reserved: 0, message });
             status
+        }
+    }
+
+    #[test]
+    fn later_versions_with_the_same_abi_are_taken() {
+        for (wanted, found) in [(100, 100), (100, 102), (10203, 10203), (10203, 10300)] {
+            assert!(has_abi_of(wanted, found), "{wanted} {found}");
+        }
+        for (wanted, found) in [(102, 100), (100, 200), (100, 10000), (10203, 10202), (10203, 20300)] {
+            assert!(!has_abi_of(wanted, found), "{wanted} {found}");
         }
     }
 

@@ -96,6 +96,10 @@ impl Error {
         Error { status: Status::OutOfMemory, message, offset: None, os_error: None }
     }
 
+    pub(crate) fn unsupported(message: String) -> Error {
+        Error { status: Status::Unsupported, message, offset: None, os_error: None }
+    }
+
     pub(crate) fn invalid(message: String) -> Error {
         Error { status: Status::InvalidArgument, message, offset: None, os_error: None }
     }
