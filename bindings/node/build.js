@@ -10,8 +10,9 @@ const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 
+// A backslash keeps the next character, such as a space in a path, as pkg-config writes it.
 function words(text) {
-  return text.split(/\s+/).filter(Boolean);
+  return (text.match(/(?:\\.|[^\s\\])+/gs) || []).map((word) => word.replace(/\\(.)/gs, '$1'));
 }
 
 function packaged(option) {

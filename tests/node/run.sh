@@ -11,8 +11,9 @@ python3 "$source/bindings/node/generate.py" --check || exit 1
 package="$folder/node_modules/quire" libraries=$(dirname "$library")
 rm -rf "$folder" && mkdir -p "$package" || exit 1
 (cd "$source/bindings/node" && cp -r package.json lib src index.d.ts interface.d.ts build.js LICENSE "$package") || exit 1
+ln -s "$source/include" "$folder/a folder" && ln -s "$libraries" "$folder/another folder" || exit 1
 [ -z "$4" ] || more='-g -fsanitize=address,undefined -fno-sanitize-recover'
-CFLAGS="-Werror $more" QUIRE_CFLAGS="-I$source/include" QUIRE_LIBS="-L$libraries -lquire -Wl,-rpath,$libraries" \
+CFLAGS="-Werror $more" QUIRE_CFLAGS="-I$folder/a\ folder" QUIRE_LIBS="-L$folder/another\ folder -lquire -Wl,-rpath,$libraries" \
   node "$package/build.js" || exit $?
 export NODE_PATH="$folder/node_modules"
 

@@ -97,13 +97,16 @@ case $part in
       --manifest-path "$here/Cargo.toml" --target "$host" --test binding -- --skip a_log_that_panics ;;
   installed)
     command -v pkg-config >/dev/null 2>&1 || skip "there is no pkg-config"
-    cmake --install "$build" --prefix "$scratch/prefix" >install.log
-    pc=$(find "$scratch/prefix" -name quire.pc)
+    cmake --install "$build" --prefix "$scratch/a prefix" >install.log
+    pc=$(find "$scratch/a prefix" -name quire.pc)
     unset QUIRE_LIB_DIR RUSTFLAGS
     export PKG_CONFIG_PATH="${pc%/*}" LD_LIBRARY_PATH="${pc%/pkgconfig/*}" CARGO_TARGET_DIR="$scratch/target"
     cargo build --quiet --manifest-path "$root/examples/rust/Cargo.toml"
     grep -q "search=native=$LD_LIBRARY_PATH\$" target/debug/build/quire-sys-*/output
-    answer target/debug/forks ;;
+    answer target/debug/forks
+    mv "$LD_LIBRARY_PATH/pkgconfig" . # a libdir that is not there
+    ! PKG_CONFIG_PATH=$PWD/pkgconfig CARGO_TARGET_DIR=other cargo build --quiet --manifest-path "$root/examples/rust/Cargo.toml" 2>build.log
+    grep -q "pkg-config knows quire, but its libdir" build.log ;;
   package)
     packages
     unset RUSTFLAGS

@@ -29,7 +29,8 @@ fn named() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The folder of the library that pkg-config knows, if its minor version is that of this crate: others have another ABI.
+/// The folder of the library that pkg-config knows, if its minor version is that of this crate: others have another ABI. Where
+/// that folder is not there, building another library, without CUDA, is not what the installation was for.
 fn installed() -> Option<PathBuf> {
     let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
     let next: u32 = minor.parse::<u32>().ok()? + 1;
@@ -39,8 +40,25 @@ fn installed() -> Option<PathBuf> {
         return None;
     }
     let output = Command::new("pkg-config").args(["--variable=libdir", "quire"]).output().ok()?;
+    let folder = unescaped(String::from_utf8(output.stdout).ok()?.trim());
     // Where the installation can be moved, the folder is said by way of that of quire.pc.
-    Path::new(String::from_utf8(output.stdout).ok()?.trim()).canonicalize().ok()
+    match Path::new(&folder).canonicalize() {
+        Ok(folder) => Some(folder),
+        Err(error) => panic!(
+            "pkg-config knows quire, but its libdir, {folder:?}, cannot be used: {error}. To use another library, set \
+             QUIRE_LIB_DIR to its folder"
+        ),
+    }
+}
+
+/// pkg-config writes a backslash before a space.
+fn unescaped(text: &str) -> String {
+    let mut characters = text.chars();
+    let mut result = String::new();
+    while let Some(c) = characters.next() {
+        result.extend(if c == '\\' { characters.next() } else { Some(c) });
+    }
+    result
 }
 
 /// Builds the library alone, for the CPU, as a release. `source` has links to the sources; in a package it has the files.
