@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/session/repetitions.h"
+
 namespace quire {
 namespace {
 
@@ -13,10 +15,8 @@ using Item = Candidates::Item;
 // By how much RankedLogits::sum may be wrong, relatively, and by how much a sum in float64 over a vocabulary.
 constexpr double kRowError = 1e-6, kSumError = 1e-9;
 
-// f(logit) <= logit, whatever the logit.
-bool only_lowers(const SamplerStep& step) {
-  return step.kind == SamplerStep::Kind::kDry || (step.value >= 1 && step.frequency >= 0 && step.presence >= 0);
-}
+// kPenalties: f(logit) <= logit, whatever the logit.
+bool only_lowers(const SamplerStep& step) { return step.value >= 1 && step.frequency >= 0 && step.presence >= 0; }
 
 }  // namespace
 
@@ -103,31 +103,35 @@ void RankedCandidates::divide_others(double by) {
   others_.tie = -1;  // what was less may have become equal
 }
 
-// The tokens of the history that are not known, as if each had the greatest logit that it may have: penalties keep the
-// order of logits.
-void RankedCandidates::change_seen_others(const SamplerStep& step, std::span<const int32_t> history,
-                                          const std::vector<bool>& dry_breakers) {
-  Candidates seen;
-  for (const int32_t token : last_tokens(history, step.n)) {
-    if (!is_known(token)) seen.items.push_back({token, others_.upper});
+// n of them change, and none is above what it was.
+void RankedCandidates::lower_others(int64_t n) {
+  const double share = std::exp(others_.upper - others_.origin);
+  for (; n > 0 && others_.least_mass != 0; --n) others_.least_mass = std::max(0.0, others_.least_mass - share);
+}
+
+// The tokens that were counted and are not known, as if each had the greatest logit that it may have: penalties keep
+// the order of logits.
+void RankedCandidates::change_seen_others(const SamplerStep& step, const TokenCounts& seen) {
+  if (only_lowers(step)) {
+    const auto is_seen = [&](int32_t token) { return seen.of(token) > 0; };
+    return lower_others(seen.n_distinct() - std::count_if(known_tokens_.begin(), known_tokens_.end(), is_seen));
   }
-  const auto& items = seen.items;
-  std::sort(seen.items.begin(), seen.items.end(), [](const Item& a, const Item& b) { return a.token < b.token; });
-  seen.items.erase(std::unique(seen.items.begin(), seen.items.end(),
-                               [](const Item& a, const Item& b) { return a.token == b.token; }),
-                   seen.items.end());
-  quire::apply(step, history, dry_breakers, seen);
-  for (const Item& item : items) change_other(item.logit, only_lowers(step));
+  Candidates others;
+  for (int32_t token = 0; token < seen.end(); ++token) {
+    if (seen.of(token) > 0 && !is_known(token)) others.items.push_back({token, others_.upper});
+  }
+  penalise_seen(step, seen, others);
+  for (const Item& item : others.items) change_other(item.logit, false);
 }
 
 // ---- the steps
 
 bool RankedCandidates::apply(const SamplerStep& step, std::span<const int32_t> history,
-                             const std::vector<bool>& dry_breakers) {
+                             const std::vector<bool>& dry_breakers, TokenCounts& counts) {
   using Kind = SamplerStep::Kind;
   const bool bounded = std::isfinite(others_.upper) && std::isfinite(others_.origin);
   if (complete()) {
-    quire::apply(step, history, dry_breakers, known_);
+    quire::apply(step, history, dry_breakers, counts, known_);
   } else if (!bounded || known_.items.empty()) {
     return false;
   } else {
@@ -146,13 +150,20 @@ bool RankedCandidates::apply(const SamplerStep& step, std::span<const int32_t> h
         break;
       case Kind::kTemperature:
         divide_others(step.value);
-        quire::apply(step, history, dry_breakers, known_);
+        quire::apply(step, {}, {}, known_);
         break;
       case Kind::kPenalties:
-      case Kind::kDry:
-        change_seen_others(step, history, dry_breakers);
-        quire::apply(step, history, dry_breakers, known_);
+        counts.follow(history, step.n);
+        change_seen_others(step, counts);
+        penalise_seen(step, counts, known_);
         break;
+      case Kind::kDry: {
+        const Repetitions repetitions = find_repetitions(step, history, dry_breakers);
+        lower_others(
+            std::count_if(repetitions.begin(), repetitions.end(), [&](const auto& r) { return !is_known(r.first); }));
+        penalise_repetition(step, repetitions, known_);
+        break;
+      }
     }
   }
   drop_impossible();

@@ -27,7 +27,9 @@ class RankedCandidates {
   void drop_impossible();
 
   // False: what is known does not decide what the step leaves.
-  bool apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers);
+  // `counts`: as in quire::apply.
+  bool apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
+             TokenCounts& counts);
   // No other tokens are candidates.
   bool complete() const { return others_.n == 0; }
   // The most probable candidate; none: it may be another token, or there is none.
@@ -50,8 +52,8 @@ class RankedCandidates {
   // The logit of one of the other tokens changes, and is not above `upper` then. lowers: it is not above what it was.
   void change_other(double upper, bool lowers);
   void divide_others(double by);
-  void change_seen_others(const SamplerStep& step, std::span<const int32_t> history,
-                          const std::vector<bool>& dry_breakers);
+  void lower_others(int64_t n);
+  void change_seen_others(const SamplerStep& step, const TokenCounts& seen);
   bool keep_most_probable(const SamplerStep& step);
   bool keep_probable_mass(double mass);
   bool keep_near_most_probable(const SamplerStep& step);

@@ -46,6 +46,10 @@ float log_probability(std::span<const float> logits, int32_t token) {
   return static_cast<float>(logits[static_cast<size_t>(token)] - log_sum(logits));
 }
 
+void Sampler::forget_history() noexcept {
+  for (TokenCounts& counts : counts_) counts.forget();
+}
+
 Sample Sampler::sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history,
                        std::span<const int32_t> banned, std::span<const uint32_t> allowed) {
   const bool plain = is_plain() && banned.empty() && allowed.empty();
@@ -82,8 +86,8 @@ int32_t Sampler::choose(std::span<const float> logits, int64_t index, std::span<
     return static_cast<int32_t>(best);
   }
   const int32_t fallback = candidates_.best().token;
-  for (const SamplerStep& step : options_.steps) {
-    apply(step, history, options_.dry_breakers, candidates_);
+  for (size_t i = 0; i < options_.steps.size(); ++i) {
+    apply(options_.steps[i], history, options_.dry_breakers, counts_[i], candidates_);
     drop_impossible();
     if (items.empty()) return fallback;
   }
@@ -147,8 +151,8 @@ std::optional<int32_t> Sampler::choose(const RankedLogits& row, int64_t index, s
   candidates.drop_impossible();
   const std::optional<int32_t> fallback = candidates.best();
   if (candidates_.items.empty()) return std::nullopt;
-  for (const SamplerStep& step : options_.steps) {
-    if (!candidates.apply(step, history, options_.dry_breakers)) return std::nullopt;
+  for (size_t i = 0; i < options_.steps.size(); ++i) {
+    if (!candidates.apply(options_.steps[i], history, options_.dry_breakers, counts_[i])) return std::nullopt;
     if (candidates_.items.empty()) return candidates.complete() ? fallback : std::nullopt;
   }
   if (options_.greedy) return candidates.best();

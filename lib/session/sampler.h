@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/backend/ranked_logits.h"
+#include "lib/session/token_counts.h"
 
 namespace quire {
 
@@ -73,9 +74,18 @@ inline bool more_probable(const Candidates::Item& a, const Candidates::Item& b) 
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// Applies one step. `history`: the tokens before, oldest first.
+// Applies one step. `history`: the tokens before, oldest first. `counts`: those of a step of kPenalties, which follow
+// the history.
 void apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
-           Candidates& candidates);
+           TokenCounts& counts, Candidates& candidates);
+inline void apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
+                  Candidates& candidates) {
+  TokenCounts counts;
+  apply(step, history, dry_breakers, counts, candidates);
+}
+
+// kPenalties, of the tokens that were counted.
+void penalise_seen(const SamplerStep& step, const TokenCounts& seen, Candidates& candidates);
 
 // The last n tokens of the history; 0: all.
 std::span<const int32_t> last_tokens(std::span<const int32_t> history, int64_t n);
@@ -83,9 +93,13 @@ std::span<const int32_t> last_tokens(std::span<const int32_t> history, int64_t n
 // The uniform number of a draw is a function of (seed, index) alone, so that generation can be resumed anywhere. Logits
 // must be finite. If bias and bans leave no token, the model's most probable one is taken; if the steps make all tokens
 // impossible that those leave, the most probable of these.
+//
+// A history begins with that of the sample before, so that its tokens are counted once; forget_history() says that the
+// next one may be any.
 class Sampler {
  public:
-  explicit Sampler(SamplingOptions options) : options_(std::move(options)) {}
+  explicit Sampler(SamplingOptions options) : options_(std::move(options)), counts_(options_.steps.size()) {}
+  void forget_history() noexcept;
   // banned: tokens that may not be chosen now. allowed: if not empty, a bit for each token that may be, whatever else
   // is left of them; at least one.
   Sample sample(std::span<const float> logits, int64_t index, std::span<const int32_t> history = {},
@@ -108,6 +122,7 @@ class Sampler {
 
   SamplingOptions options_;
   Candidates candidates_;
+  std::vector<TokenCounts> counts_;  // by step
 };
 
 // A uniform number in [0, 1) from a counter.

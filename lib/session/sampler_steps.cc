@@ -1,8 +1,8 @@
 // The links of a sampling chain.
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
+#include "lib/session/repetitions.h"
 #include "lib/session/sampler.h"
 
 namespace quire {
@@ -77,59 +77,16 @@ void keep_typical_mass(double mass, Candidates& c) {
   for (const Rated& r : rated) c.items.push_back(r.item);
 }
 
-void penalise_seen(const SamplerStep& step, std::span<const int32_t> history, Candidates& c) {
-  std::unordered_map<int32_t, int64_t> seen;
-  for (const int32_t token : last_tokens(history, step.n)) ++seen[token];
-  for (Item& item : c.items) {
-    const auto found = seen.find(item.token);
-    if (found == seen.end()) continue;
-    item.logit = item.logit > 0 ? item.logit / step.value : item.logit * step.value;
-    item.logit -= step.frequency * static_cast<double>(found->second) + step.presence;
-  }
-}
-
-// match[k]: how many tokens before position k, counted back from the end of the text, equal those at the very end (the
-// Z function of the reversed text).
-std::vector<size_t> matches_of_the_end(std::span<const int32_t> history) {
-  const size_t n = history.size();
-  const auto at = [&](size_t k) { return history[n - 1 - k]; };
-  std::vector<size_t> match(n, 0);
-  for (size_t k = 1, left = 0, right = 0; k < n; ++k) {
-    if (k < right) match[k] = std::min(right - k, match[k - left]);
-    while (k + match[k] < n && at(match[k]) == at(k + match[k])) ++match[k];
-    if (k + match[k] > right) left = k, right = k + match[k];
-  }
-  return match;
-}
-
-void penalise_repetition(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& breakers,
-                         Candidates& c) {
-  const auto text = last_tokens(history, step.n);
-  const auto breaks = [&](int32_t token) {
-    return static_cast<size_t>(token) < breakers.size() && breakers[static_cast<size_t>(token)];
-  };
-  size_t most = 0;  // a repetition begins after the last breaker
-  while (most < text.size() && !breaks(text[text.size() - 1 - most])) ++most;
-  if (static_cast<int64_t>(most) < step.allowed_length) return;
-  const auto match = matches_of_the_end(text);
-  std::unordered_map<int32_t, size_t> longest;  // by the token that would continue the repetition
-  for (size_t k = 1; k < text.size(); ++k) {
-    const size_t length = std::min(match[k], most);
-    if (static_cast<int64_t>(length) < step.allowed_length) continue;
-    const int32_t next = text[text.size() - k];
-    if (breaks(next)) continue;
-    size_t& known = longest[next];
-    known = std::max(known, length);
-  }
-  for (Item& item : c.items) {
-    const auto found = longest.find(item.token);
-    if (found == longest.end()) continue;
-    const auto beyond = static_cast<double>(static_cast<int64_t>(found->second) - step.allowed_length);
-    item.logit -= step.value * std::pow(step.base, beyond);
-  }
-}
-
 }  // namespace
+
+void penalise_seen(const SamplerStep& step, const TokenCounts& seen, Candidates& c) {
+  for (Item& item : c.items) {
+    const int64_t n = seen.of(item.token);
+    if (n == 0) continue;
+    item.logit = item.logit > 0 ? item.logit / step.value : item.logit * step.value;
+    item.logit -= step.frequency * static_cast<double>(n) + step.presence;
+  }
+}
 
 std::span<const int32_t> last_tokens(std::span<const int32_t> history, int64_t n) {
   const auto most = static_cast<int64_t>(history.size());
@@ -149,7 +106,7 @@ std::vector<double> Candidates::probabilities() const {
 }
 
 void apply(const SamplerStep& step, std::span<const int32_t> history, const std::vector<bool>& dry_breakers,
-           Candidates& candidates) {
+           TokenCounts& counts, Candidates& candidates) {
   using Kind = SamplerStep::Kind;
   switch (step.kind) {
     case Kind::kTemperature:
@@ -164,9 +121,10 @@ void apply(const SamplerStep& step, std::span<const int32_t> history, const std:
     case Kind::kTypical:
       return keep_typical_mass(step.value, candidates);
     case Kind::kPenalties:
-      return penalise_seen(step, history, candidates);
+      counts.follow(history, step.n);
+      return penalise_seen(step, counts, candidates);
     case Kind::kDry:
-      return penalise_repetition(step, history, dry_breakers, candidates);
+      return penalise_repetition(step, find_repetitions(step, history, dry_breakers), candidates);
   }
 }
 

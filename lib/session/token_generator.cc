@@ -84,6 +84,7 @@ void TokenGenerator::end_at_stop_string(StreamEvent& event) const {
 }
 
 void TokenGenerator::rewind(const State& state) {
+  sampler_.forget_history();
   n_generated_ = state.n_generated;
   detokenizer_.restore(state.text);
 }

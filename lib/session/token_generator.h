@@ -32,7 +32,7 @@ class TokenGenerator {
   TokenGenerator(const ModelTokenizer& tokenizer, const StreamOptions& options);
 
   // The event of the token that follows `text`, or the end event if it ends the answer. Unless it succeeds with a
-  // token, rewind() must come before the next call.
+  // token, rewind() must come before the next call. Between calls without a rewind() the text grows at its end alone.
   Result<StreamEvent> next(const TokenLogits& logits, std::span<const int32_t> text, const AllowedTokens& allowed = {});
   // How many of the most probable tokens decide the next one as a rule, at most `most`; 0: it needs all logits.
   int64_t n_ranked(int64_t most) const;

@@ -83,6 +83,12 @@ class RankedSampler : public testing::Test {
     for (int32_t& t : tokens) t = static_cast<int32_t>(between(0, width - 1));
     return tokens;
   }
+  SamplerStep random_penalties() {
+    SamplerStep step = step_of(Kind::kPenalties, uniform(0.7, 1.6), between(0, 1) * 20);
+    step.frequency = uniform(-0.5, 0.8);
+    step.presence = uniform(-0.5, 0.8);
+    return step;
+  }
   SamplerStep random_step() {
     SamplerStep step;
     step.kind = static_cast<Kind>(between(1, 7));
@@ -101,11 +107,7 @@ class RankedSampler : public testing::Test {
         step.value = std::exp(uniform(-8, -0.5));
         break;
       case Kind::kPenalties:
-        step.n = between(0, 1) * 20;
-        step.value = uniform(0.7, 1.6);
-        step.frequency = uniform(-0.5, 0.8);
-        step.presence = uniform(-0.5, 0.8);
-        break;
+        return random_penalties();
       case Kind::kDry:
         step.allowed_length = between(1, 2);
         step.value = uniform(0.1, 2);
@@ -153,6 +155,31 @@ TEST_F(RankedSampler, WhatItDecidesIsWhatTheWholeRowGives) {
   }
   EXPECT_GT(n_decided, 10000);
   EXPECT_GT(n_left, 10000);
+}
+
+// A sampler that goes on with a text chooses what a new one chooses.
+TEST_F(RankedSampler, GoesOnWithATextAsIfItWereNew) {
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    SCOPED_TRACE(i);
+    Case c = random_case();
+    c.options.steps.insert(c.options.steps.begin(), random_penalties());
+    Sampler sampler(c.options);
+    for (int step = 0; step < 30; ++step) {
+      const RankedLogits row = rank(c.logits, 60);
+      const auto ranked = sampler.sample(row, c.index, c.history, c.banned, c.allowed);
+      EXPECT_EQ(ranked.has_value(), c.ranked(row).has_value());
+      const Sample whole = sampler.sample(c.logits, c.index, c.history, c.banned, c.allowed);
+      EXPECT_EQ(whole.token, c.whole().token);
+      if (ranked) {
+        EXPECT_EQ(ranked->token, whole.token);
+      }
+      c.history.push_back(whole.token);
+      ++c.index;
+      if (between(0, 9) > 0) continue;
+      c.history = random_tokens(between(0, 60), static_cast<int64_t>(c.logits.size()));
+      sampler.forget_history();
+    }
+  }
 }
 
 // The usual chains, on rows of a vocabulary that are spread as those of models are.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -234,6 +235,46 @@ TEST(SamplerSteps, PenaltiesCountTheLastTokens) {
   EXPECT_DOUBLE_EQ(c.items[4].logit, 1.0 / 2 - 0.25 - 0.5);
 }
 
+TEST(TokenCounts, FollowATextAndItsWindow) {
+  std::mt19937 engine(11);
+  for (const int64_t window : {0, 1, 7, 100}) {
+    TokenCounts counts;
+    std::vector<int32_t> text;
+    for (int round = 0; round < 200; ++round) {
+      for (size_t more = engine() % 12; more > 0; --more) text.push_back(static_cast<int32_t>(engine() % 20));
+      if (round % 20 == 19) {  // another text
+        text.resize(engine() % (text.size() + 1));
+        for (int32_t& token : text) token = static_cast<int32_t>(engine() % 20);
+        counts.forget();
+      }
+      counts.follow(text, window);
+      std::map<int32_t, int64_t> expected;
+      for (const int32_t token : last_tokens(text, window)) ++expected[token];
+      ASSERT_EQ(counts.n_distinct(), static_cast<int64_t>(expected.size())) << window << " " << round;
+      for (int32_t token = 0; token < 25; ++token) ASSERT_EQ(counts.of(token), expected[token]) << window;
+      for (int32_t token = counts.end(); token < 25; ++token) ASSERT_EQ(expected[token], 0) << window;
+    }
+  }
+}
+
+TEST(TokenCounts, ReadWhatCameToATextAlone) {
+  TokenCounts counts;
+  std::vector<int32_t> text = {1, 1, 2};
+  counts.follow(text, 0);
+  text = {9, 9, 9, 1};  // whose first tokens are not looked at
+  counts.follow(text, 0);
+  EXPECT_EQ(counts.of(1), 3);
+  EXPECT_EQ(counts.of(9), 0);
+  counts.forget();
+  counts.follow(text, 0);
+  EXPECT_EQ(counts.of(1), 1);
+  EXPECT_EQ(counts.of(9), 3);
+  text.resize(2);  // a shorter text is another one
+  counts.follow(text, 0);
+  EXPECT_EQ(counts.of(1), 0);
+  EXPECT_EQ(counts.n_distinct(), 1);
+}
+
 // The longest repetition that each token would continue, by comparing every pair of places.
 double naive_dry(const SamplerStep& step, std::span<const int32_t> text, const std::vector<bool>& breakers,
                  int32_t token) {
@@ -272,6 +313,32 @@ TEST(SamplerSteps, DryFindsWhatWouldContinueARepetition) {
     for (int32_t t = 0; t < 6; ++t) {
       const double penalty = naive_dry(step, std::span(history).subspan(from), breakers, t);
       EXPECT_NEAR(c.items[static_cast<size_t>(t)].logit, 1 - penalty, 1e-12) << round << " " << t;
+    }
+  }
+}
+
+// Of texts longer than what is looked through at once. Few of the tokens that differ: what is compared grows beyond the
+// text's length, and is given up.
+TEST(SamplerSteps, DryFindsThemInLongTexts) {
+  std::mt19937 engine(6);
+  for (int round = 0; round < 120; ++round) {
+    const size_t period = 1 + engine() % 90, n_other = engine() % 8;
+    std::vector<int32_t> history(100 + engine() % 300);
+    for (size_t i = 0; i < history.size(); ++i) {
+      history[i] = i < period ? static_cast<int32_t>(engine() % 40) : history[i - period];
+    }
+    for (size_t i = 0; i < n_other; ++i) history[engine() % history.size()] = static_cast<int32_t>(engine() % 40);
+    std::vector<bool> breakers(40, false);
+    if (round % 3 == 0) breakers[engine() % 40] = true;
+    SamplerStep step = step_of(Kind::kDry, 0.8);
+    step.base = 1.01;
+    step.allowed_length = 1 + round % 4;
+    const std::vector<float> logits(40, 1);
+    Candidates c = candidates_of(logits);
+    apply(step, history, breakers, c);
+    for (int32_t t = 0; t < 40; ++t) {
+      const double penalty = naive_dry(step, history, breakers, t);
+      ASSERT_NEAR(c.items[static_cast<size_t>(t)].logit, 1 - penalty, 1e-12) << round << " " << t;
     }
   }
 }

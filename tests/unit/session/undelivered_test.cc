@@ -73,11 +73,12 @@ class Undelivered : public testing::TestWithParam<Case> {
   StreamOptions ahead(const Ahead& how, int64_t max_tokens = kNew) const {
     StreamOptions options = generating(max_tokens, 0.9f, 7);
     for (int32_t id = 9; id < vocab_size(*model_); ++id) options.sampling.logit_bias.emplace_back(id, -INFINITY);
-    SamplerStep penalties;
-    penalties.kind = SamplerStep::Kind::kPenalties;
+    SamplerStep penalties, of_all;
+    penalties.kind = of_all.kind = SamplerStep::Kind::kPenalties;
     penalties.value = 1.2;
     penalties.n = 20;
-    options.sampling.steps.insert(options.sampling.steps.begin(), penalties);
+    of_all.frequency = 0.05;
+    options.sampling.steps.insert(options.sampling.steps.begin(), {penalties, of_all});
     how.set(&options);
     return options;
   }
