@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -128,7 +129,7 @@ Tile Cutter::tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_
 }
 
 void Cutter::push(Tile& tile) {
-  tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
+  tile.n_pieces = std::ssize(out_.pieces) - tile.first_piece;
   out_.tiles.push_back(tile);
   out_.most_rows = std::max(out_.most_rows, tile.rows());
 }
@@ -143,10 +144,11 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
     for (int head = 0; head < n_heads_; head += group_) {
       tile.first_head = head;
       tile.kv_head = head / group_;
-      if (head == 0) tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+      if (head == 0) tile.first_piece = std::ssize(out_.pieces);
       if (block.selected) {
         const int64_t n_chunks = tile.query(tile.rows() - 1) / plan_.selection.chunk + 1;
         const int64_t n_picks = tile.rows() * plan_.most_selected();
+        tile.first_pick = static_cast<int64_t>(n_picks_);
         memory_.tiles.push_back({&block, n_picks_, memory_.words.size(), n_runs_});
         n_picks_ += static_cast<size_t>(n_picks);
         n_runs_ += static_cast<size_t>(std::min(n_picks, n_chunks));
@@ -174,7 +176,7 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
       tile.heads = 1;
       tile.first_head = head;
       tile.kv_head = head / group_;
-      tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+      tile.first_piece = std::ssize(out_.pieces);
       if (sees) add_list(list, tile);
       push(tile);
     }
@@ -261,7 +263,7 @@ void Cutter::add_selected(size_t index) {
   const TilePicks& of = memory_.tiles[index];
   const Plan::List& list = plan_.list(*of.block, 0);
   const int64_t n_keys = plan_.selection.chunk;  // it divides the stored chunk
-  tile.first_piece = static_cast<int32_t>(out_.pieces.size());
+  tile.first_piece = std::ssize(out_.pieces);
   int32_t first = 0;
   for (const Run& run : std::span(memory_.runs.data() + of.first_run, static_cast<size_t>(of.n_runs))) {
     const int64_t chunk = run.chunk;
@@ -273,24 +275,24 @@ void Cutter::add_selected(size_t index) {
                                     tile.first + tile.count - span.min_lag});
       for (int64_t at = begin; at < end;) {
         const int64_t stop = std::min(end, period_end(span, at));
-        out_.pieces.push_back({&span, at, stop, at / l_, static_cast<int32_t>(of.first) + run.end - n_picks, n_picks});
+        out_.pieces.push_back({&span, at, stop, at / l_, run.end - n_picks, n_picks});
         at = stop;
       }
     }
   }
-  tile.n_pieces = static_cast<int32_t>(out_.pieces.size()) - tile.first_piece;
+  tile.n_pieces = std::ssize(out_.pieces) - tile.first_piece;
 }
 
 }  // namespace
 
-std::pair<int32_t, int32_t> Pieces::in_window(const Tile& tile, const AttentionArgs::Window& window) const {
+std::pair<int64_t, int64_t> Pieces::in_window(const Tile& tile, const AttentionArgs::Window& window) const {
   const auto begin = pieces.begin() + tile.first_piece, end = begin + tile.n_pieces;
   // Text pieces come first, with ascending chunks.
   const auto from = [&](int64_t chunk) {
     const auto before = [&](const Piece& p) { return p.span->kind == KvKind::kText && p.chunk < chunk; };
-    return static_cast<int32_t>(std::partition_point(begin, end, before) - pieces.begin());
+    return std::partition_point(begin, end, before) - pieces.begin();
   };
-  const int32_t last = window.last ? tile.first_piece + tile.n_pieces : from(window.end_chunk);
+  const int64_t last = window.last ? tile.first_piece + tile.n_pieces : from(window.end_chunk);
   return {window.first ? tile.first_piece : from(window.first_chunk), last};
 }
 

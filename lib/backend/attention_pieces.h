@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct Piece {
   int64_t begin;  // keys [begin, end), counted among those of its kind
   int64_t end;
   int64_t chunk;
-  // Of tiles with a selection: who selected the keys, picks [first_pick, first_pick + n_picks).
+  // Of tiles with a selection: who selected the keys, of the tile's picks [first_pick, first_pick + n_picks).
   int32_t first_pick = 0;
   int32_t n_picks = 0;
 };
@@ -39,8 +40,9 @@ struct Tile {
   int first_head;  // query heads [first_head, first_head + heads)
   int heads;
   bool selected;
-  int32_t first_piece;
-  int32_t n_pieces;
+  int64_t first_piece;
+  int64_t n_pieces;
+  int64_t first_pick;  // of a tile with a selection: where its picks begin
   int64_t in_block;    // the first query's place in its block
   int64_t in_plan;     // and among all queries of the plan
   int64_t old_before;  // all its queries read the text keys before this one from narrow records
@@ -71,8 +73,11 @@ struct Pieces {
     picks.clear();
     most_rows = 0;
   }
+  std::span<const Pick> picks_of(const Tile& tile, const Piece& piece) const {
+    return {picks.data() + tile.first_pick + piece.first_pick, static_cast<size_t>(piece.n_picks)};
+  }
   // The tile's pieces of a call with this window: [first, second). The condensed entries belong to the last window.
-  std::pair<int32_t, int32_t> in_window(const Tile& tile, const AttentionArgs::Window& window) const;
+  std::pair<int64_t, int64_t> in_window(const Tile& tile, const AttentionArgs::Window& window) const;
 };
 
 // Most rows of a tile: few enough for the caches; more where rows are gathered from those that selected a chunk.

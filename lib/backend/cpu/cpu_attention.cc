@@ -54,7 +54,7 @@ class Executor {
   // A piece that is worked on for itself.
   struct Part {
     const Work* work;
-    int32_t piece;
+    int64_t piece;
     PickSpan rows;
     size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
   };
@@ -77,7 +77,7 @@ void Executor::split() {
   parts_.reserve(n_parts);
   for (const Work& work : work_) {
     first_part_.push_back(parts_.size());
-    for (int32_t p = work.first; p < work.end; ++p) {
+    for (int64_t p = work.first; p < work.end; ++p) {
       const PickSpan rows = work.run->rows_of(work, work.piece(p));
       parts_.push_back({&work, p, rows, part_floats_});
       part_floats_ += work.run->part_floats() + work.run->n_sums(work, work.piece(p), rows);
@@ -108,7 +108,7 @@ Status Executor::run_parts(const CancelToken* cancel, float* memory) {
     Partial state = work.run->part(scratch_of(thread, memory));
     work.run->start(work, state);
     const Part* parts = parts_.data() + first_part_[static_cast<size_t>(t)];
-    for (int32_t p = work.first; p < work.end; ++p) {
+    for (int64_t p = work.first; p < work.end; ++p) {
       const Part& part = parts[p - work.first];
       float* own = part_memory + part.memory;
       work.run->merge(work, part.rows, work.run->cells_of(work, work.piece(p)), work.run->part(own),

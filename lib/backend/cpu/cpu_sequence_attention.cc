@@ -108,7 +108,7 @@ PickSpan SequenceRun::rows_of(const Work& work, const Piece& piece) const {
   const Tile& tile = *work.tile;
   PickSpan rows(all_rows_.data(), static_cast<size_t>(tile.rows()));
   if (tile.selected) {
-    rows = {work.cut->picks.data() + piece.first_pick, static_cast<size_t>(piece.n_picks)};
+    rows = work.cut->picks_of(tile, piece);
   }
   const Lags lags{tile, piece};
   const auto sees = [&](const Pick& pick) { return lags.from(pick.row) < lags.to(pick.row); };
@@ -367,7 +367,7 @@ void SequenceRun::finish(const Work& work, Partial state) const {
 void SequenceRun::run_tile(const Work& work, const Scratch& scratch) const {
   Partial state = scratch.state;
   start(work, state);
-  for (int32_t p = work.first; p < work.end; ++p) {
+  for (int64_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
     const Cells cells = cells_of(work, work.piece(p));
     run_piece(work, work.piece(p), seen, cells, scratch, scratch.partial, scratch.sums);

@@ -98,7 +98,7 @@ class Lister {
     const size_t first_work = lists_.works.size();
     int64_t part = -1;
     const auto [begin, end] = cut_.in_window(tile, options_.window);
-    for (int32_t p = begin; p < end; ++p) {
+    for (int64_t p = begin; p < end; ++p) {
       const tiling::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
       if (!add_piece(piece, tile, rows)) continue;
       const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;
@@ -126,8 +126,7 @@ class Lister {
     of.span = first_span_ + static_cast<int32_t>(piece.span - plan_.spans.data());
     of.kind = static_cast<int32_t>(tiling::records_read(tile, piece));
     of.first_pick = static_cast<int32_t>(lists_.picks.size());
-    for (int32_t i = piece.first_pick; i < piece.first_pick + piece.n_picks; ++i) {
-      const tiling::Pick& pick = cut_.picks[static_cast<size_t>(i)];
+    for (const tiling::Pick& pick : cut_.picks_of(tile, piece)) {
       const int64_t q = pick.row / tile.heads - rows.q, head = pick.row % tile.heads - rows.head;
       if (q < 0 || q >= rows.count || head < 0 || head >= rows.heads) continue;
       lists_.picks.push_back({static_cast<int32_t>(q * rows.heads + head), pick.rank});
@@ -141,8 +140,8 @@ class Lister {
   // Which pieces a tile sees. The tiles of a block's KV heads see the same ones, and follow each other: they are listed
   // once.
   struct Shown {
-    int32_t first_piece = -1;
-    int32_t n_pieces = 0;
+    int64_t first_piece = -1;
+    int64_t n_pieces = 0;
     int64_t q = 0;
     int64_t count = 0;
     bool operator==(const Shown&) const = default;

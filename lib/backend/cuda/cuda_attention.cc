@@ -1,6 +1,7 @@
 // Attention of one sequence: from the step's lists, or from lists of this call, where these depend on the chunks that
 // were chosen or on the window.
 #include <algorithm>
+#include <limits>
 
 #include "lib/backend/cuda/cuda_operations.h"
 #include "lib/backend/cuda/cuda_weights.h"
@@ -106,12 +107,22 @@ class Call {
                            memory, chosen);
       append_lists(plan, chosen, options, lists);
     }
+    QUIRE_TRY(check_counts(lists));
     ListLayout layout;
     const ListsOnDevice places(lists, layout);
     QUIRE_ASSIGN(std::byte* const memory, queue_.workspace(Work::kLists, layout.bytes()));
     QUIRE_TRY(queue_.upload_written(layout.bytes(), memory, [&](std::byte* to) { layout.write(to); }));
     places.set(memory, kernel_);
     return lists.n_parts;
+  }
+
+  // The device's lists count pieces and picks in 32 bits.
+  static Status check_counts(const AttentionLists& lists) {
+    constexpr size_t kMost = std::numeric_limits<int32_t>::max();
+    if (lists.pieces.size() <= kMost && lists.picks.size() <= kMost) return {};
+    return Status(Code::kUnsupported,
+                  "so many chunks are chosen in one step that the device cannot list them: take a smaller "
+                  "prefill_block");
   }
 
   AttentionCells asked_cells() const {

@@ -85,9 +85,11 @@ TEST(ChosenPieces, AreThoseOfTheRowsThatChoseTheChunkWithAnyThreads) {
           ASSERT_EQ(piece.end, key < 200 && last > 200 ? 200 : last);  // where the second span begins
           ASSERT_EQ(piece.chunk, key / kStored);
           ASSERT_EQ(static_cast<size_t>(piece.n_picks), expected.size());
+          // Counted within the tile: it does not grow with the block.
+          ASSERT_LE(piece.first_pick + piece.n_picks, tile.rows() * kWidth);
           for (size_t p = 0; p < expected.size(); ++p) {
             for (const Pieces* cut : {&pieces, &alone}) {
-              const Pick& pick = cut->picks[static_cast<size_t>(piece.first_pick) + p];
+              const Pick& pick = cut->picks_of(cut->tiles[t], piece)[p];
               ASSERT_EQ(std::pair(pick.row, pick.rank), expected[p]);
             }
           }
