@@ -582,9 +582,9 @@ class CpuBackend final : public Backend {
     const int n_threads = pool_.n_threads();
     const size_t attention = attention_floats(n_threads, geometry, n_query_heads, n_queries, n_keys, selection);
     if (selection.count == 0) return attention * sizeof(float);
-    const size_t selecting = select_floats(geometry, n_query_heads, ceil_div(n_keys, selection.chunk));
-    const size_t of_thread = std::max(selecting, represent_floats(geometry));
-    return std::max(attention, static_cast<size_t>(n_threads) * of_thread) * sizeof(float);
+    const size_t selecting = select_floats(n_threads, geometry, n_query_heads, ceil_div(n_keys, selection.chunk));
+    const size_t representing = static_cast<size_t>(n_threads) * represent_floats(geometry);
+    return std::max({attention, selecting, representing}) * sizeof(float);
   }
 
   size_t workspace_for(size_t matmul_bytes, size_t attention_bytes) const override {

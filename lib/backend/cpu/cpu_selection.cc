@@ -2,6 +2,8 @@
 #include "lib/backend/cpu/cpu_selection.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
 
 #include "kernels/cpu/kernels.h"
@@ -27,9 +29,14 @@ float random_score(uint64_t layer, uint64_t head, uint64_t query, uint64_t chunk
   return static_cast<float>(x >> 40) * 0x1p-24f;
 }
 
-// The `n` best of `scores` in ascending order of index: the highest, the lower index where they are equal.
-void take_best(const float* scores, int64_t count, int64_t n, int32_t first_index, int32_t* best) {
-  if (n == 0) return;
+// Ascends with the score; a NaN has a place, too.
+int32_t order_of(float score) {
+  const auto bits = std::bit_cast<int32_t>(score + 0.0f);  // -0 is 0
+  return bits < 0 ? bits ^ std::numeric_limits<int32_t>::max() : bits;
+}
+
+// take_best() of few.
+void take_few(const float* scores, int64_t count, int64_t n, int32_t* best) {
   const auto better = [scores](int32_t a, int32_t b) {
     return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
   };
@@ -45,7 +52,23 @@ void take_best(const float* scores, int64_t count, int64_t n, int32_t first_inde
     std::push_heap(best, end, better);
   }
   std::sort(best, end);
-  for (int32_t* b = best; b < end; ++b) *b += first_index;
+}
+
+// The `n` best of `scores`, n <= count, in ascending order of index: the highest, the lower index where they are equal.
+// orders: [count], is overwritten.
+void take_best(const float* scores, int64_t count, int64_t n, int32_t* orders, int32_t* best) {
+  constexpr int64_t kFew = 32;  // one in so many: the others are left out at a glance
+  if (n == 0) return;
+  if (n * kFew < count) return take_few(scores, count, n, best);
+  std::transform(scores, scores + count, orders, order_of);
+  std::nth_element(orders, orders + n - 1, orders + count, std::greater<>());
+  const int32_t least = orders[n - 1];
+  int64_t ties = n - std::count_if(orders, orders + n, [least](int32_t order) { return order > least; });
+  const int32_t* const end = best + n;
+  for (int32_t c = 0; best < end; ++c) {
+    const int32_t order = order_of(scores[c]);
+    if (order > least || (order == least && ties-- > 0)) *best++ = c;
+  }
 }
 
 // What a task works in. A row is a (query, query head of one KV head) pair, queries outermost.
@@ -58,14 +81,15 @@ struct Scratch {
         negative(queries + n_queries * group * d),
         products(negative + n_queries * group * d),
         others(products + n_queries * group * kPageChunks),
-        angles(others + n_queries * group * kPageChunks) {}
+        angles(others + n_queries * group * kPageChunks),
+        orders(reinterpret_cast<int32_t*>(angles + d)) {}
 
   static int64_t n_queries(int64_t ld, int64_t group) {
     return std::clamp<int64_t>(kMostScores / (ld * group), 1, kMostQueries);
   }
   static size_t floats(int64_t ld, int64_t group, int64_t d) {
     const int64_t rows = n_queries(ld, group) * group;
-    return static_cast<size_t>(rows * (ld + 2 * d + 2 * kPageChunks) + n_queries(ld, group) * ld + d);
+    return static_cast<size_t>(rows * (ld + 2 * d + 2 * kPageChunks) + (n_queries(ld, group) + 1) * ld + d);
   }
 
   float* scores;    // [rows][ld]
@@ -75,7 +99,13 @@ struct Scratch {
   float* products;  // [rows][kPageChunks], with the vectors of a page; of kBounds with the least ones
   float* others;    // [rows][kPageChunks], with the greatest ones
   float* angles;    // [d]
+  int32_t* orders;  // [ld], of the scores that a query chooses by
 };
+
+// One for each thread, and for each KV head of a query that threads share.
+size_t scratches(int n_threads, int n_kv_heads) {
+  return static_cast<size_t>(n_threads == 1 ? 1 : std::max(n_threads, n_kv_heads));
+}
 
 class Selector {
  public:
@@ -105,16 +135,22 @@ class Selector {
   }
 
   Status run(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel) {
-    const size_t floats = Scratch::floats(ld_, group_, d_);
-    const size_t bytes = static_cast<size_t>(pool.n_threads()) * floats * sizeof(float);
-    auto* memory = static_cast<float*>(workspace.require(bytes));
-    if (!memory) {
+    const size_t n_scratches = scratches(pool.n_threads(), n_heads_ / group_);
+    const size_t bytes = n_scratches * Scratch::floats(ld_, group_, d_) * sizeof(float);
+    memory_ = static_cast<float*>(workspace.require(bytes));
+    if (!memory_) {
       return Status(Code::kOutOfMemory, "no memory for selecting chunks (" + std::to_string(bytes) + " bytes)");
     }
-    const bool done = pool.run(static_cast<int64_t>(tasks_.size()), cancel, [&](int64_t t, int thread) {
-      select(tasks_[static_cast<size_t>(t)],
-             Scratch(memory + static_cast<size_t>(thread) * floats, ld_, group_, n_queries(), d_));
-    });
+    const auto n_tasks = static_cast<int64_t>(tasks_.size());
+    const int64_t n_units = n_tasks * heads_ / group_;
+    const int64_t n_ranges = ranges(pool.n_threads(), n_tasks, n_units);
+    bool done = false;
+    if (n_ranges > 1 && n_units <= static_cast<int64_t>(n_scratches)) {
+      done = score_in_ranges(pool, cancel, n_units, n_ranges) && choose_by_scores(pool, cancel);
+    } else {
+      done = pool.run(n_tasks, cancel,
+                      [this](int64_t t, int thread) { select(tasks_[static_cast<size_t>(t)], scratch(thread)); });
+    }
     return done ? Status() : Status(Code::kCancelled, "cancelled");
   }
 
@@ -136,6 +172,45 @@ class Selector {
   };
 
   int64_t n_queries() const { return Scratch::n_queries(ld_, group_); }
+  Scratch scratch(int64_t index) const {
+    return {memory_ + static_cast<size_t>(index) * Scratch::floats(ld_, group_, d_), ld_, group_, n_queries(), d_};
+  }
+
+  // A unit is a task's queries and one KV head. Where there are few tasks, threads share the chunks of a unit: into so
+  // many ranges of pages these are cut. Its scores are in the unit's scratch memory.
+  int64_t ranges(int n_threads, int64_t n_tasks, int64_t n_units) const {
+    constexpr int64_t kLeastPages = 8;  // of a range: more work than to wake a thread
+    if (n_threads == 1 || n_tasks >= 2 * n_threads) return 1;
+    return std::min(ceil_div(4 * n_threads, n_units), ld_ / kPageChunks / kLeastPages);
+  }
+  const Task& task_of(int64_t unit) const { return tasks_[static_cast<size_t>(unit * group_ / heads_)]; }
+  int head_of(int64_t unit) const { return task_of(unit).first_head + static_cast<int>(unit * group_ % heads_); }
+
+  bool score_in_ranges(ThreadPool& pool, const CancelToken* cancel, int64_t n_units, int64_t n_ranges) const {
+    const int64_t width = round_up(ceil_div(ld_, n_ranges), kPageChunks);
+    return pool.run(n_units * n_ranges, cancel, [&](int64_t index, int thread) {
+      const int64_t unit = index / n_ranges, begin = index % n_ranges * width;
+      Scratch own = scratch(thread);
+      own.scores = scratch(unit).scores;
+      score(task_of(unit), head_of(unit), begin, std::min(ld_, begin + width), own);
+    });
+  }
+
+  bool choose_by_scores(ThreadPool& pool, const CancelToken* cancel) const {
+    const int64_t units = heads_ / group_;  // of a task
+    return pool.run(static_cast<int64_t>(tasks_.size()) * n_queries(), cancel, [&](int64_t index, int thread) {
+      const int64_t t = index / n_queries(), q = index % n_queries();
+      const Task& task = tasks_[static_cast<size_t>(t)];
+      if (q >= task.n) return;
+      const Scratch own = scratch(thread);
+      clear_sums(own, 1);
+      for (int64_t u = 0; u < units; ++u) {
+        const int64_t unit = t * units + u;
+        use_scores(task, head_of(unit), q, scratch(unit).scores + q * group_ * ld_, own, own.sums);
+      }
+      if (shared_) choose_together(task, q, own.sums, own);
+    });
+  }
 
   void add_tasks(const QueryBlock& block) {
     const size_t first_run = runs_.size();
@@ -176,26 +251,34 @@ class Selector {
 
   const float* query(int64_t i, int64_t head) const { return rows_ptr(args_.queries.at(i - first_query_)) + head * d_; }
 
-  // Scores of the chunks before the last query's own, of the query heads of one KV head.
-  void score(const Task& task, int64_t first_head, const Scratch& scratch) const {
-    const int64_t n_chunks = (task.first + task.n - 1) / s_.chunk;
-    if (s_.pick == ChunkSelection::Pick::kRandom) return score_at_random(task, first_head, scratch.scores);
+  // Scores of those of the chunks [begin, end), which are whole pages, that are before the last query's own, of the
+  // query heads of one KV head.
+  void score(const Task& task, int64_t first_head, int64_t begin, int64_t end, const Scratch& scratch) const {
+    const int64_t end_chunk = std::min(end, (task.first + task.n - 1) / s_.chunk);
+    if (s_.pick == ChunkSelection::Pick::kRandom) {
+      return score_at_random(task, first_head, begin, end_chunk, scratch.scores);
+    }
     if (of_keys_) {
-      score_keys(task, first_head, n_chunks, scratch);
+      for (int64_t row = 0; row < task.n * group_; ++row) {
+        std::fill(scratch.scores + row * ld_ + begin, scratch.scores + row * ld_ + end,
+                  -std::numeric_limits<float>::infinity());
+      }
+      score_keys(task, first_head, begin, end_chunk, scratch);
     } else {
-      score_vectors(task, first_head, n_chunks, scratch);
+      score_vectors(task, first_head, begin, end_chunk, scratch);
     }
     if (s_.pick == ChunkSelection::Pick::kBest) return;
     for (int64_t row = 0; row < task.n * group_; ++row) {
-      for (int64_t c = 0; c < n_chunks; ++c) scratch.scores[row * ld_ + c] = -scratch.scores[row * ld_ + c];
+      for (int64_t c = begin; c < end_chunk; ++c) scratch.scores[row * ld_ + c] = -scratch.scores[row * ld_ + c];
     }
   }
 
-  void score_vectors(const Task& task, int64_t first_head, int64_t n_chunks, const Scratch& scratch) const {
+  void score_vectors(const Task& task, int64_t first_head, int64_t begin, int64_t n_chunks,
+                     const Scratch& scratch) const {
     for (int h = 0; h < group_; ++h) {
       const int64_t head = first_head + h;
       for (int64_t q = 0; q < task.n; ++q) std::copy_n(query(task.first + q, head), d_, scratch.queries + q * d_);
-      for (int64_t c = 0; c < n_chunks; c += kPageChunks) {
+      for (int64_t c = begin; c < n_chunks; c += kPageChunks) {
         attention_scores(scratch.queries, task.n, d_, type_, page_of(c, head), 0, std::min(kPageChunks, n_chunks - c),
                          scratch.scores + h * ld_ + c, group_ * ld_);
       }
@@ -207,14 +290,14 @@ class Selector {
     return page_vectors(*args_.representations.pages[static_cast<size_t>(chunk / kPageChunks)], type_, index, d_);
   }
 
-  // By the mean or the bounds of the chunks' keys. Chunks that no span shows have the least score.
-  void score_keys(const Task& task, int64_t first_head, int64_t n_chunks, const Scratch& scratch) const {
-    std::fill_n(scratch.scores, task.n * group_ * ld_, -std::numeric_limits<float>::infinity());
+  // By the mean or the bounds of the chunks' keys. Chunks that no span shows keep the least score.
+  void score_keys(const Task& task, int64_t first_head, int64_t begin, int64_t n_chunks, const Scratch& scratch) const {
     for (size_t r = task.first_run; r < task.end_run && runs_[r].begin < n_chunks; ++r) {
       const Run& run = runs_[r];
+      if (run.end <= begin) continue;
       rotate_queries(task, first_head, run, scratch);
       const int64_t end = std::min(run.end, n_chunks);
-      for (int64_t c = run.begin, next = 0; c < end; c = next) {
+      for (int64_t c = std::max(run.begin, begin), next = 0; c < end; c = next) {
         next = std::min(end, round_up(c + 1, kPageChunks));
         score_page(c, next, first_head / group_, task.n * group_, scratch);
       }
@@ -257,10 +340,10 @@ class Selector {
     }
   }
 
-  void score_at_random(const Task& task, int64_t first_head, float* scores) const {
+  void score_at_random(const Task& task, int64_t first_head, int64_t begin, int64_t end, float* scores) const {
     for (int64_t i = task.first; i < task.first + task.n; ++i) {
       for (int64_t head = first_head; head < first_head + group_; ++head, scores += ld_) {
-        for (int64_t c = 0; c < i / s_.chunk; ++c) {
+        for (int64_t c = begin; c < std::min(end, i / s_.chunk); ++c) {
           scores[c] = random_score(static_cast<uint64_t>(args_.layer), static_cast<uint64_t>(head),
                                    static_cast<uint64_t>(i), static_cast<uint64_t>(c));
         }
@@ -279,7 +362,7 @@ class Selector {
   }
 
   // Changes the scores of sticky chunks.
-  void choose(int64_t i, float* scores, int32_t* out) const {
+  void choose(int64_t i, float* scores, int32_t* orders, int32_t* out) const {
     const int64_t own = i / s_.chunk;
     const int64_t n = s_.n_selected(i);
     std::fill_n(out, width_, -1);
@@ -294,33 +377,47 @@ class Selector {
     for (const int32_t c : plan_.sticky) {
       if (c >= first && c < end) scores[c] = std::numeric_limits<float>::infinity();
     }
-    take_best(scores + first, end - first, s_.n_free(i), static_cast<int32_t>(first), free);
+    const int64_t n_free = s_.n_free(i);
+    take_best(scores + first, end - first, n_free, orders, free);
+    for (int64_t b = 0; b < n_free; ++b) free[b] += static_cast<int32_t>(first);
     for (int64_t b = 0; b < s_.n_last; ++b) out[n - 1 - b] = static_cast<int32_t>(own - b);
   }
 
+  void clear_sums(const Scratch& scratch, int64_t n) const {
+    if (shared_) std::fill_n(scratch.sums, n * ld_, 0.0f);
+  }
+
+  // The scores that query heads of one KV head have for the task's q-th query: each head chooses by its own, or adds
+  // them to `sums`.
+  void use_scores(const Task& task, int first_head, int64_t q, float* scores, const Scratch& scratch,
+                  float* sums) const {
+    const int64_t i = task.first + q;
+    for (int h = 0; h < group_; ++h, scores += ld_) {
+      if (shared_) {
+        add_to_sums(i, scores, sums);
+      } else {
+        choose(i, scores, scratch.orders, chosen(i, first_head + h));
+      }
+    }
+  }
+
+  void choose_together(const Task& task, int64_t q, float* sums, const Scratch& scratch) const {
+    const int64_t i = task.first + q;
+    choose(i, sums, scratch.orders, chosen(i, task.first_head));
+    for (int head = task.first_head + 1; head < task.first_head + heads_; ++head) {
+      std::copy_n(chosen(i, task.first_head), width_, chosen(i, head));
+    }
+  }
+
   void select(const Task& task, const Scratch& scratch) const {
-    const int end_head = task.first_head + heads_;
-    std::fill_n(scratch.sums, task.n * ld_, 0.0f);
-    for (int head = task.first_head; head < end_head; head += group_) {
-      score(task, head, scratch);
-      for (int64_t row = 0; row < task.n * group_; ++row) {
-        const int64_t q = row / group_, i = task.first + q;
-        float* scores = scratch.scores + row * ld_;
-        if (shared_) {
-          add_to_sums(i, scores, scratch.sums + q * ld_);
-        } else {
-          choose(i, scores, chosen(i, head + row % group_));
-        }
+    clear_sums(scratch, task.n);
+    for (int head = task.first_head; head < task.first_head + heads_; head += group_) {
+      score(task, head, 0, ld_, scratch);
+      for (int64_t q = 0; q < task.n; ++q) {
+        use_scores(task, head, q, scratch.scores + q * group_ * ld_, scratch, scratch.sums + q * ld_);
       }
     }
-    if (!shared_) return;
-    for (int64_t q = 0; q < task.n; ++q) {
-      const int64_t i = task.first + q;
-      choose(i, scratch.sums + q * ld_, chosen(i, task.first_head));
-      for (int head = task.first_head + 1; head < end_head; ++head) {
-        std::copy_n(chosen(i, task.first_head), width_, chosen(i, head));
-      }
-    }
+    for (int64_t q = 0; shared_ && q < task.n; ++q) choose_together(task, q, scratch.sums + q * ld_, scratch);
   }
 
   const SelectArgs& args_;
@@ -338,15 +435,17 @@ class Selector {
   bool shared_;       // they make one choice
   bool of_keys_;      // chunks are chosen by their keys alone, kMean or kBounds
   int64_t ld_ = kPageChunks;
+  float* memory_ = nullptr;  // of all Scratch
   std::vector<Run> runs_;
   std::vector<Task> tasks_;
 };
 
 }  // namespace
 
-size_t select_floats(const KvGeometry& geometry, int n_query_heads, int64_t n_chunks) {
+size_t select_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_chunks) {
   const int64_t ld = round_up(std::max<int64_t>(n_chunks, 1), kPageChunks);
-  return Scratch::floats(ld, n_query_heads / geometry.n_kv_heads, geometry.head_dim);
+  return scratches(n_threads, geometry.n_kv_heads) *
+         Scratch::floats(ld, n_query_heads / geometry.n_kv_heads, geometry.head_dim);
 }
 
 Status run_select(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,

@@ -13,9 +13,10 @@ inline std::byte* page_vectors(const Buffer& page, ElementType type, int64_t vec
          static_cast<size_t>(vector * Representations::kPageChunks) * row_bytes(type, d);
 }
 
-// Floats that a thread needs to make representations, of whichever kind, and to choose in a text of n_chunks chunks.
+// Floats that a thread needs to make representations, of whichever kind.
 size_t represent_floats(const KvGeometry& geometry);
-size_t select_floats(const KvGeometry& geometry, int n_query_heads, int64_t n_chunks);
+// Floats that all threads together need to choose in a text of n_chunks chunks.
+size_t select_floats(int n_threads, const KvGeometry& geometry, int n_query_heads, int64_t n_chunks);
 
 Status run_represent(ThreadPool& pool, Workspace& workspace, const CancelToken* cancel, const CpuStep& step,
                      const RepresentArgs& args);

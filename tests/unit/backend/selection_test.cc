@@ -380,6 +380,9 @@ TEST(Selections, MatchASortOfAllScoresWithAnyThreadsAndCalls) {
       {2, 1, 16, {16, 40, 1}, 16 * 65 + 3, 40},
       {2, 1, 8, {16, 6, 2, S::kGroup}, 16 * 4500 - 5, 80},  // more chunks than rows of scores fit
       {2, 2, 16, {16, 5, 2, S::kLayer}, 16 * 40, 50},
+      {2, 2, 8, {16, 300, 2, S::kGroup}, 16 * 1100 - 1, 3},  // threads share the chunks of a KV head; many are chosen
+      {2, 1, 8, {16, 40, 2, S::kHead, P::kWorst}, 16 * 1200, 2},
+      {1, 3, 8, {16, 500, 1, S::kLayer}, 16 * 1100 + 5, 2},
       {2, 2, 16, {16, 5, 1, S::kFirstLayer}, 16 * 40, 50},
       {2, 1, 16, {16, 6, 2, S::kHead, P::kWorst}, 16 * 30, 40},
       {2, 1, 16, {16, 6, 1, S::kHead, P::kBest, F::kFree}, 16 * 5, 200},
@@ -572,11 +575,11 @@ struct KeysScene {
   static constexpr int64_t kChunk = 16, kStored = 48, kCount = 6, kPeriod = 64, kCap = 100, kChunks = 90;
   static constexpr float kScale = 0.3f;
 
-  KeysScene(Machine& machine, Random& random, Representation kind)
+  KeysScene(Machine& machine, Random& random, Representation kind, int64_t n_chunks = kChunks)
       : selection(by_keys(kind, kChunk, kCount, kPeriod)),
-        chunks(Chunks::random(machine, random, shape, kChunks * kChunk / kStored)),
-        pages(make_pages(machine, selection.n_vectors(4, 2), 32, kChunks, shape.type)) {
-    chunks.represent(machine, 0, kChunks, pages, 1, selection);
+        chunks(Chunks::random(machine, random, shape, n_chunks * kChunk / kStored)),
+        pages(make_pages(machine, selection.n_vectors(4, 2), 32, n_chunks, shape.type)) {
+    chunks.represent(machine, 0, n_chunks, pages, 1, selection);
   }
 
   Plan plan(int64_t first, int64_t n) const {
@@ -716,6 +719,29 @@ TEST(KeySummaries, ChooseWhatASortOfAllScoresChooses) {
           }
         }
         EXPECT_GT(compared, 60);  // of 108
+      }
+    }
+  }
+}
+
+// Behind a long text, threads share the chunks of a KV head.
+TEST(KeySummaries, ManyThreadsScoreTheChunksOfFewHeads) {
+  constexpr int64_t kMany = 1110;
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine one(1), four(4);
+  for (const auto kind : {Representation::kMean, Representation::kBounds}) {
+    KeysScene scene(one, random, kind, kMany);
+    scene.selection.one_in = 8;
+    for (const auto sharing :
+         {ChunkSelection::Sharing::kHead, ChunkSelection::Sharing::kGroup, ChunkSelection::Sharing::kLayer}) {
+      scene.selection.sharing = sharing;
+      for (const int64_t n : {1, 3}) {
+        const int64_t first = (kMany - 2) * KeysScene::kChunk + random.between(0, 9);
+        const int64_t before = four.pool.tasks_started();
+        const auto chosen = scene.select(four, first, n);
+        EXPECT_GE(four.pool.tasks_started() - before, 4);
+        ASSERT_EQ(scene.select(one, first, n), chosen);
       }
     }
   }
