@@ -2,9 +2,10 @@
 //
 // Spans are cut at chunk edges into pieces (attention_pieces.h). Each query forms one partial result (max, sum,
 // output) per piece and merges them in ascending order (cpu_sequence_attention.h), so that a query's result depends on
-// its own index and nothing else. Many tiles: each merges its pieces as it goes. Few tiles (decode): pieces are spread
-// over threads, and merged by a second job in the same order. Running results go from one window of chunks to the next
-// through args.state.
+// its own index and nothing else. A tile merges its pieces as it goes; but one that alone would keep a thread busy
+// while others wait (of a token, or of a question behind a long text) is shared: threads work on its pieces, slab by
+// slab, and after each slab on its rows, whose partial results they merge in the same order. Running results go from
+// one window of chunks to the next through args.state.
 #include <algorithm>
 #include <vector>
 
@@ -30,12 +31,17 @@ size_t bytes_of(std::span<const SelectedPieces> all) {
   return bytes;
 }
 
-// Most rows of a tile whose pieces are spread over threads.
-constexpr int64_t kSplitRows = 16;
+// Most floats of partial results that are kept before they are merged, and for each thread, where these are many:
+// after each slab all threads wait for the last one.
+constexpr size_t kSlabFloats = size_t{512} << 10;
+constexpr size_t kThreadSlabFloats = size_t{64} << 10;
 
-// A call of few rows spreads the pieces over threads: that costs memory for a partial result of each.
-bool splits_pieces(int64_t most_rows, int64_t n_tiles, int n_threads) {
-  return most_rows <= kSplitRows && n_tiles < 2 * n_threads;
+// A tile is shared that is more work than an equal part of all, of so many parts: so there are fewer of them.
+int64_t equal_parts(int n_threads) { return 2 * n_threads; }
+
+// Of the partial results of shared tiles, which have `all` floats; one alone has `most`.
+size_t slab_floats(int n_threads, size_t all, size_t most) {
+  return std::max(most, std::min(all, std::max(kSlabFloats, static_cast<size_t>(n_threads) * kThreadSlabFloats)));
 }
 
 class Executor {
@@ -51,95 +57,173 @@ class Executor {
   Status run(Workspace& workspace, const CancelToken* cancel);
 
  private:
+  // A tile whose pieces threads share.
+  struct Shared {
+    const Work* work;
+    Partial state;  // of all its rows
+  };
   // A piece that is worked on for itself.
   struct Part {
     const Work* work;
     int64_t piece;
     PickSpan rows;
-    size_t memory;  // where its partial result lies, in floats, and behind that the sums of its cells
+    float* memory;  // its partial result, and behind that the sums of its cells
   };
-  void split();
-  Status run_parts(const CancelToken* cancel, float* memory);
-  float* scratch_of(int thread, float* memory) const { return memory + static_cast<size_t>(thread) * scratch_; }
+  // Parts [first, end) of a slab, of rows of a shared tile.
+  struct Merge {
+    const Shared* of;
+    SequenceRun::RowRange rows;
+    size_t first;
+    size_t end;
+  };
+  void share_out();
+  void lay_out(float* memory);
+  void next_slab();
+  void add_merges(const Shared& shared, size_t first_part);
+  void run_part(const Part& part, const Scratch& scratch) const;
+  void run_merge(const Merge& merge) const;
+  bool run_all(const CancelToken* cancel);
+  Scratch scratch_of(const Work& work, int thread) const {
+    return work.run->scratch(memory_ + static_cast<size_t>(thread) * scratch_);
+  }
 
   ThreadPool& pool_;
   std::vector<SequenceRun> runs_;
   std::vector<Work> work_;
+  std::vector<const Work*> whole_;  // tiles that are not shared
+  std::vector<Shared> shared_;
+  int64_t shared_rows_ = 0;
   size_t scratch_ = 0;  // floats of a thread
+  size_t slab_ = 0;     // and of all parts of a slab
+  float* memory_ = nullptr;
+  float* slab_memory_ = nullptr;
+  // The slab, and where the next one begins.
   std::vector<Part> parts_;
-  std::vector<size_t> first_part_;  // of each tile
-  size_t part_floats_ = 0;          // of all
+  std::vector<Merge> merges_;
+  size_t next_shared_ = 0;
+  int64_t next_piece_ = 0;
 };
 
-void Executor::split() {
-  size_t n_parts = 0;
-  for (const Work& work : work_) n_parts += static_cast<size_t>(work.end - work.first);
-  parts_.reserve(n_parts);
+void Executor::share_out() {
+  const auto cost = [](const Work& work) { return work.tile->rows() * (work.end - work.first); };
+  int64_t all = 0;
+  for (const Work& work : work_) all += cost(work);
+  size_t floats = 0, most = 0;
   for (const Work& work : work_) {
-    first_part_.push_back(parts_.size());
-    for (int64_t p = work.first; p < work.end; ++p) {
-      const PickSpan rows = work.run->rows_of(work, work.piece(p));
-      parts_.push_back({&work, p, rows, part_floats_});
-      part_floats_ += work.run->part_floats() + work.run->n_sums(work, work.piece(p), rows);
+    const int64_t n_pieces = work.end - work.first;
+    if (pool_.n_threads() == 1 || n_pieces < 2 || equal_parts(pool_.n_threads()) * cost(work) <= all) {
+      whole_.push_back(&work);
+      continue;
     }
+    shared_.push_back({&work, {}});
+    shared_rows_ += work.tile->rows();
+    const size_t of_part = work.run->most_part_floats(work);
+    floats += static_cast<size_t>(n_pieces) * of_part;
+    most = std::max(most, of_part);
+  }
+  slab_ = slab_floats(pool_.n_threads(), floats, most);
+}
+
+// memory: scratch of each thread, then running results of shared tiles, then a slab.
+void Executor::lay_out(float* memory) {
+  memory_ = memory;
+  float* next = memory + static_cast<size_t>(pool_.n_threads()) * scratch_;
+  for (Shared& shared : shared_) {
+    const int64_t rows = shared.work->tile->rows();
+    shared.state = shared.work->run->part(next, rows);
+    next += shared.work->run->part_floats(rows);
+  }
+  slab_memory_ = next;
+}
+
+void Executor::next_slab() {
+  parts_.clear();
+  merges_.clear();
+  size_t used = 0;
+  for (; next_shared_ < shared_.size(); ++next_shared_, next_piece_ = 0) {
+    const Shared& shared = shared_[next_shared_];
+    const Work& work = *shared.work;
+    const size_t first_part = parts_.size();
+    const int64_t n_pieces = work.end - work.first;
+    for (; next_piece_ < n_pieces && used + work.run->most_part_floats(work) <= slab_; ++next_piece_) {
+      const int64_t piece = work.first + next_piece_;
+      const PickSpan rows = work.run->rows_of(work, work.piece(piece));
+      parts_.push_back({&work, piece, rows, slab_memory_ + used});
+      used += work.run->part_floats(std::ssize(rows)) + work.run->n_sums(work, work.piece(piece), rows);
+    }
+    if (parts_.size() > first_part) add_merges(shared, first_part);
+    if (next_piece_ < n_pieces) return;
   }
 }
 
-// Every (tile, piece) for itself, then the merges. memory: scratch of each thread, then a partial result of each part.
-Status Executor::run_parts(const CancelToken* cancel, float* memory) {
-  float* part_memory = scratch_of(pool_.n_threads(), memory);
-  const auto n_parts = static_cast<int64_t>(parts_.size());
-  // Several at a time; but in a short text each thread has some.
-  const int64_t per_task = std::clamp<int64_t>(n_parts / (2 * pool_.n_threads()), 1, 4);
-  bool done = pool_.run(ceil_div(n_parts, per_task), cancel, [&](int64_t task, int thread) {
-    const int64_t end = std::min(n_parts, (task + 1) * per_task);
-    for (int64_t index = task * per_task; index < end; ++index) {
-      const Part& part = parts_[static_cast<size_t>(index)];
-      const SequenceRun& run = *part.work->run;
-      float* own = part_memory + part.memory;
-      const Piece& piece = part.work->piece(part.piece);
-      run.run_piece(*part.work, piece, part.rows, run.cells_of(*part.work, piece),
-                    run.scratch(scratch_of(thread, memory)), run.part(own), own + run.part_floats());
-    }
-  });
-  if (!done) return Status(Code::kCancelled, "cancelled");
-  done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
-    const Work& work = work_[static_cast<size_t>(t)];
-    Partial state = work.run->part(scratch_of(thread, memory));
-    work.run->start(work, state);
-    const Part* parts = parts_.data() + first_part_[static_cast<size_t>(t)];
-    for (int64_t p = work.first; p < work.end; ++p) {
-      const Part& part = parts[p - work.first];
-      float* own = part_memory + part.memory;
-      work.run->merge(work, part.rows, work.run->cells_of(work, work.piece(p)), work.run->part(own),
-                      own + work.run->part_floats(), state);
-    }
-    work.run->finish(work, state);
-  });
-  return done ? Status() : Status(Code::kCancelled, "cancelled");
+// As many as threads, or a few more, of all tiles together.
+void Executor::add_merges(const Shared& shared, size_t first_part) {
+  const int64_t rows = shared.work->tile->rows(), step = ceil_div(shared_rows_, 2 * pool_.n_threads());
+  for (int64_t row = 0; row < rows; row += step) {
+    merges_.push_back({&shared, {row, std::min(rows, row + step)}, first_part, parts_.size()});
+  }
+}
+
+void Executor::run_part(const Part& part, const Scratch& scratch) const {
+  const Work& work = *part.work;
+  const Piece& piece = work.piece(part.piece);
+  const int64_t rows = std::ssize(part.rows);
+  work.run->run_piece(work, piece, part.rows, work.run->cells_of(work, piece), scratch,
+                      work.run->part(part.memory, rows), part.memory + work.run->part_floats(rows));
+}
+
+void Executor::run_merge(const Merge& merge) const {
+  const Work& work = *merge.of->work;
+  const SequenceRun& run = *work.run;
+  Partial state = merge.of->state;
+  const Part* const end = parts_.data() + merge.end;
+  for (const Part* part = parts_.data() + merge.first; part < end; ++part) {
+    if (part->piece == work.first) run.start(work, merge.rows, state);
+    const int64_t rows = std::ssize(part->rows);
+    run.merge(work, merge.rows, part->rows, run.cells_of(work, work.piece(part->piece)), run.part(part->memory, rows),
+              part->memory + run.part_floats(rows), state);
+    if (part->piece + 1 == work.end) run.finish(work, merge.rows, state);
+  }
+}
+
+bool Executor::run_all(const CancelToken* cancel) {
+  auto n_whole = std::ssize(whole_);  // still to be done
+  do {
+    next_slab();
+    const auto n_parts = std::ssize(parts_);
+    // Several at a time; but in a short text each thread has some.
+    const int64_t per_task = std::clamp<int64_t>(n_parts / (4 * pool_.n_threads()), 1, 4);
+    bool done = pool_.run(n_whole + ceil_div(n_parts, per_task), cancel, [&](int64_t task, int thread) {
+      if (task < n_whole) {
+        const Work& work = *whole_[static_cast<size_t>(task)];
+        return work.run->run_tile(work, scratch_of(work, thread));
+      }
+      const int64_t first = (task - n_whole) * per_task;
+      for (int64_t p = first; p < std::min(n_parts, first + per_task); ++p) {
+        const Part& part = parts_[static_cast<size_t>(p)];
+        run_part(part, scratch_of(*part.work, thread));
+      }
+    });
+    done = done &&
+           pool_.run(std::ssize(merges_), cancel, [&](int64_t m, int) { run_merge(merges_[static_cast<size_t>(m)]); });
+    if (!done) return false;
+    n_whole = 0;
+  } while (next_shared_ < shared_.size());
+  return true;
 }
 
 Status Executor::run(Workspace& workspace, const CancelToken* cancel) {
-  int64_t most_rows = 0;
-  for (const SequenceRun& run : runs_) {
-    scratch_ = std::max(scratch_, run.scratch_floats());
-    most_rows = std::max(most_rows, run.most_rows());
-  }
-  if (splits_pieces(most_rows, static_cast<int64_t>(work_.size()), pool_.n_threads())) {
-    split();
-  }
-  const size_t floats = static_cast<size_t>(pool_.n_threads()) * scratch_ + part_floats_;
+  for (const SequenceRun& run : runs_) scratch_ = std::max(scratch_, run.scratch_floats());
+  share_out();
+  size_t floats = static_cast<size_t>(pool_.n_threads()) * scratch_ + slab_;
+  for (const Shared& shared : shared_) floats += shared.work->run->part_floats(shared.work->tile->rows());
   auto* memory = static_cast<float*>(workspace.require(floats * sizeof(float)));
   if (!memory) {
     return Status(Code::kOutOfMemory,
                   "no memory for attention (" + std::to_string(floats * sizeof(float)) + " bytes of workspace)");
   }
-  if (!parts_.empty()) return run_parts(cancel, memory);
-  const bool done = pool_.run(static_cast<int64_t>(work_.size()), cancel, [&](int64_t t, int thread) {
-    const Work& work = work_[static_cast<size_t>(t)];
-    work.run->run_tile(work, work.run->scratch(scratch_of(thread, memory)));
-  });
-  return done ? Status() : Status(Code::kCancelled, "cancelled");
+  lay_out(memory);
+  return run_all(cancel) ? Status() : Status(Code::kCancelled, "cancelled");
 }
 
 }  // namespace
@@ -150,16 +234,15 @@ size_t attention_floats(int n_threads, const KvGeometry& geometry, int n_query_h
   const int64_t group = n_query_heads / geometry.n_kv_heads;
   const int64_t tile_queries = std::max<int64_t>(1, (selects ? kSelectedTileRows : kTileRows) / group);
   const int64_t most_rows = std::min(tile_queries, n_queries) * group;
-  const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
   // As if keys were turned when they are read (rerope, self_extend): little beside the rest.
-  size_t floats = static_cast<size_t>(n_threads) *
-                  Scratch(nullptr, most_rows, geometry.head_dim, geometry.chunk, true, true).n_floats;
-  if (splits_pieces(most_rows, n_tiles, n_threads)) {
-    const int64_t all = ceil_div(n_keys, selects ? selection.chunk : geometry.chunk);
-    const int64_t pieces = n_tiles * (selects ? std::min(all, selection.most(n_keys - 1) * group * n_queries) : all);
-    floats += static_cast<size_t>(pieces) * partial_floats(most_rows, geometry.head_dim);
-  }
-  return floats;
+  const size_t of_thread = Scratch(nullptr, most_rows, geometry.head_dim, geometry.chunk, true, true).n_floats;
+  if (n_threads == 1) return of_thread;
+  const int64_t n_tiles = ceil_div(n_queries, tile_queries) * geometry.n_kv_heads;
+  const auto n_shared = static_cast<size_t>(std::min(equal_parts(n_threads) - 1, n_tiles));
+  const auto n_pieces = static_cast<size_t>(ceil_div(n_keys, selects ? selection.chunk : geometry.chunk));
+  const size_t part = partial_floats(most_rows, geometry.head_dim);
+  return static_cast<size_t>(n_threads) * of_thread + n_shared * part +
+         slab_floats(n_threads, n_shared * n_pieces * part, part);
 }
 
 Status run_attention(ThreadPool& pool, Workspace& workspace, AttentionLists& lists, const CancelToken* cancel,

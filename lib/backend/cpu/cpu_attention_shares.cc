@@ -27,15 +27,15 @@ int64_t SequenceRun::most_cells() const {
   return args_.shares.n_entries > 0 ? l_ : l_ / AttentionShares::kCell;
 }
 
-void SequenceRun::start_shares(const Work& work) const {
-  for (int64_t row = work.first_asked; row < work.tile->rows(); ++row) {
+void SequenceRun::start_shares(const Work& work, RowRange rows) const {
+  for (int64_t row = std::max(work.first_asked, rows.begin); row < rows.end; ++row) {
     std::fill_n(shares_of(work, row), n_cells_, 0.0f);
   }
 }
 
 // Of a row that sees no key all shares are 0.
-void SequenceRun::finish_shares(const Work& work, const Partial& state) const {
-  for (int64_t row = work.first_asked; row < work.tile->rows(); ++row) {
+void SequenceRun::finish_shares(const Work& work, RowRange rows, const Partial& state) const {
+  for (int64_t row = std::max(work.first_asked, rows.begin); row < rows.end; ++row) {
     if (state.sum[row] > 0) scale_blocks(1 / state.sum[row], shares_of(work, row), n_cells_);
   }
 }

@@ -315,30 +315,34 @@ void SequenceRun::run_piece(const Work& work, const Piece& piece, PickSpan rows,
   }
 }
 
-void SequenceRun::start(const Work& work, Partial state) const {
-  const Tile& tile = *work.tile;
+void SequenceRun::start(const Work& work, RowRange rows, Partial state) const {
   if (args_.window.first) {
-    start_shares(work);
-    std::fill_n(state.max, tile.rows(), -std::numeric_limits<float>::infinity());
-    std::fill_n(state.sum, tile.rows(), 0.0f);
-    std::fill_n(state.out, tile.rows() * d_, 0.0f);
+    start_shares(work, rows);
+    std::fill(state.max + rows.begin, state.max + rows.end, -std::numeric_limits<float>::infinity());
+    std::fill(state.sum + rows.begin, state.sum + rows.end, 0.0f);
+    std::fill(state.out + rows.begin * d_, state.out + rows.end * d_, 0.0f);
     return;
   }
-  for (int64_t row = 0; row < tile.rows(); ++row) {
-    const float* from = saved(tile, row);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* from = saved(*work.tile, row);
     state.max[row] = from[0];
     state.sum[row] = from[1];
     std::copy_n(from + 2, d_, state.out + row * d_);
   }
 }
 
-void SequenceRun::merge(const Work& work, PickSpan rows, const Cells& cells, const Partial& part, const float* sums,
-                        Partial& state) const {
-  BlockShares blocks{sums, cells.first, cells.n, nullptr, n_cells_};
-  for (int64_t r = 0; r < static_cast<int64_t>(rows.size()); ++r, blocks.sums += cells.n) {
+void SequenceRun::merge(const Work& work, RowRange rows, PickSpan seen, const Cells& cells, Partial part,
+                        const float* sums, Partial& state) const {
+  const auto place = [seen](int64_t row) {
+    return std::ranges::lower_bound(seen, row, {}, [](const Pick& pick) { return int64_t{pick.row}; }) - seen.begin();
+  };
+  const int64_t begin = rows.begin > 0 ? place(rows.begin) : 0;
+  const int64_t end = rows.end < work.tile->rows() ? place(rows.end) : std::ssize(seen);
+  BlockShares blocks{sums + begin * cells.n, cells.first, cells.n, nullptr, n_cells_};
+  for (int64_t r = begin; r < end; ++r, blocks.sums += cells.n) {
     // A strided span may hide every key of a piece from a row: then its maximum is -infinity and it adds nothing.
     if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
-    const int64_t row = rows[static_cast<size_t>(r)].row;
+    const int64_t row = seen[static_cast<size_t>(r)].row;
     // A piece without cells changes the scale of the others.
     const bool shares = row >= work.first_asked;
     if (shares) blocks.running = shares_of(work, row);
@@ -347,10 +351,10 @@ void SequenceRun::merge(const Work& work, PickSpan rows, const Cells& cells, con
   }
 }
 
-void SequenceRun::finish(const Work& work, Partial state) const {
+void SequenceRun::finish(const Work& work, RowRange rows, Partial state) const {
   const Tile& tile = *work.tile;
-  if (args_.window.last) finish_shares(work, state);
-  for (int64_t row = 0; row < tile.rows(); ++row) {
+  if (args_.window.last) finish_shares(work, rows, state);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
     if (!args_.window.last) {
       float* to = saved(tile, row);
       to[0] = state.max[row];
@@ -366,14 +370,15 @@ void SequenceRun::finish(const Work& work, Partial state) const {
 
 void SequenceRun::run_tile(const Work& work, const Scratch& scratch) const {
   Partial state = scratch.state;
-  start(work, state);
+  const RowRange all{0, work.tile->rows()};
+  start(work, all, state);
   for (int64_t p = work.first; p < work.end; ++p) {
     const PickSpan seen = rows_of(work, work.piece(p));
     const Cells cells = cells_of(work, work.piece(p));
     run_piece(work, work.piece(p), seen, cells, scratch, scratch.partial, scratch.sums);
-    merge(work, seen, cells, scratch.partial, scratch.sums, state);
+    merge(work, all, seen, cells, scratch.partial, scratch.sums, state);
   }
-  finish(work, state);
+  finish(work, all, state);
 }
 
 }  // namespace quire::cpu

@@ -77,6 +77,11 @@ class SequenceRun {
       }
     }
   }
+  // Rows [begin, end) of a tile.
+  struct RowRange {
+    int64_t begin;
+    int64_t end;
+  };
   // The cells of a piece: n from the row's cell `first` on, of the piece's keys [begin, end), the others of which are
   // not counted.
   struct Cells {
@@ -100,8 +105,13 @@ class SequenceRun {
   int64_t most_rows() const { return most_rows_; }
   size_t scratch_floats() const { return scratch(nullptr).n_floats + static_cast<size_t>(most_rows_ * most_cells()); }
   Scratch scratch(float* memory) const { return {memory, most_rows_, d_, l_, turns_, widens_}; }
-  size_t part_floats() const { return partial_floats(most_rows_, d_); }
-  Partial part(float* memory) const { return partial_at(memory, most_rows_); }
+  // A partial result of so many rows, and behind it the sums of a piece's cells.
+  size_t part_floats(int64_t rows) const { return partial_floats(rows, d_); }
+  Partial part(float* memory, int64_t rows) const { return partial_at(memory, rows); }
+  // Floats of any part of the work, with its sums.
+  size_t most_part_floats(const Work& work) const {
+    return partial_floats(work.tile->rows(), d_) + static_cast<size_t>(work.tile->rows() * most_cells());
+  }
 
   void run_tile(const Work& work, const Scratch& scratch) const;
   PickSpan rows_of(const Work& work, const Piece& piece) const;
@@ -113,11 +123,12 @@ class SequenceRun {
   size_t n_sums(const Work& work, const Piece& piece, PickSpan rows) const {
     return rows.size() * static_cast<size_t>(cells_of(work, piece).n);
   }
-  // The running result, and the shares, before the window's first piece, a piece's part of them, and what they come to.
-  void start(const Work& work, Partial state) const;
-  void merge(const Work& work, PickSpan rows, const Cells& cells, const Partial& part, const float* sums,
+  // Of some of the tile's rows, each of which goes its own way: the running result, and the shares, before the window's
+  // first piece, the part that a piece's `seen` rows have in them, and what they come to.
+  void start(const Work& work, RowRange rows, Partial state) const;
+  void merge(const Work& work, RowRange rows, PickSpan seen, const Cells& cells, Partial part, const float* sums,
              Partial& state) const;
-  void finish(const Work& work, Partial state) const;
+  void finish(const Work& work, RowRange rows, Partial state) const;
 
  private:
   double position(const Tile& tile, const Piece& piece, const Pick& pick) const;
@@ -170,8 +181,8 @@ class SequenceRun {
     const int64_t query = row < tile.heads ? 0 : row / tile.heads;  // divisions are slow, and decode has one query
     return work.shares + (query * (tile.stride * n_heads_ - tile.heads) + row) * n_cells_;
   }
-  void start_shares(const Work& work) const;
-  void finish_shares(const Work& work, const Partial& state) const;
+  void start_shares(const Work& work, RowRange rows) const;
+  void finish_shares(const Work& work, RowRange rows, const Partial& state) const;
 
   const CpuStep::Sequence& sequence_;
   const AttentionArgs& args_;

@@ -107,6 +107,48 @@ TEST(Attention, BitsDependOnTheQueryAlone) {
   }
 }
 
+// A question behind a long text: fewer tiles than threads, of many rows. More partial results than a slab holds.
+TEST(Attention, ThreadsShareTilesOfManyRows) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  Machine machines[] = {Machine(1), Machine(2), Machine(4)};
+  for (const Shape& shape : {Shape{8, 1, 128, 16, kF16}, Shape{16, 1, 128, 16, kF32}, Shape{3, 2, 32, 16, kBF16}}) {
+    AttentionScenes scenes(machines[0], random, shape);
+    const int64_t n_chunks = ceil_div(AttentionScene::kTextKeys, shape.chunk);
+    for (const PlanCase& plan_case : plan_cases()) {
+      const AttentionScene& scene = scenes.stored_by(plan_case.stored_div);
+      for (const int64_t n : {7, 24}) {
+        const int64_t first = kFirst + random.between(0, kQueries - n);
+        const Plan plan = make_plan(plan_case, first, n, shape.n_query_heads());
+        const auto whole = scene.run(machines[0], plan, first, n);
+        for (Machine& machine : machines) {
+          const std::string what =
+              plan_case.name + "; " + shape.name() + "; " + std::to_string(machine.pool.n_threads()) + " threads";
+          expect_same_bits(whole, scene.run(machine, plan, first, n), what);
+          expect_same_bits(whole, scene.run(machine, plan, first, n, {.cuts = {3, n_chunks - 4}}), what);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  // Of one tile of 63 rows.
+  const AttentionScene scene(machines[0], random, {3, 1, 32, 16, kF16}, 1);
+  Span span;
+  span.count = AttentionScene::kTextKeys;
+  Plan plan;
+  plan.add_block(kFirst, 21, {span});
+  for (Machine& machine : machines) {
+    const int64_t before = machine.pool.tasks_started();
+    (void)scene.run(machine, plan, kFirst, 21);
+    const int64_t tasks = machine.pool.tasks_started() - before;
+    if (machine.pool.n_threads() == 1) {
+      EXPECT_EQ(tasks, 1);
+    } else {
+      EXPECT_GE(tasks, 4);
+    }
+  }
+}
+
 // One span whose key positions begin anew gives the bits of a span for each period.
 TEST(Attention, APeriodIsASpanOfItsOwnToTheBit) {
   Random random;
