@@ -58,7 +58,17 @@ class Cutter {
   void push(Tile& tile);
   void add_block(const QueryBlock& block, int64_t in_plan);
   void add_head(const QueryBlock& block, int head, int64_t in_plan);
-  void add_list(const Plan::List& list, const Tile& tile);
+  // A part of a span.
+  struct Keys {
+    int64_t begin;
+    int64_t last;
+  };
+  Keys seen(const Span& span, const Tile& tile) const;
+  int64_t end_of_common(const Plan::List& list, const Tile& first) const;
+  void add_pieces(const Span& span, Keys keys);
+  void sort_pieces(int64_t first);
+  void add_common(const Plan::List& list, const Tile& first);
+  void add_own(const Plan::List& list, Tile& tile);
   void sort_picks();
   void sort_picks(size_t tile);
   void add_selected(size_t tile);
@@ -72,6 +82,13 @@ class Cutter {
   const int32_t* selection_;
   ThreadPool* pool_;
   Pieces& out_;
+  // Pieces that tiles of the block share: of text chunks before end_chunk.
+  struct Common {
+    int64_t first;
+    int64_t n;
+    int64_t end_chunk;
+  };
+  Common common_{};
   // Of blocks with a selection. Tiles are made first, with room for their picks, which are then sorted by chunk, a tile
   // at a time, and at last cut into pieces.
   CutMemory& memory_;
@@ -129,7 +146,7 @@ Tile Cutter::tile_at(const QueryBlock& block, int64_t in_plan, int64_t q, int64_
 }
 
 void Cutter::push(Tile& tile) {
-  tile.n_pieces = std::ssize(out_.pieces) - tile.first_piece;
+  tile.n_pieces = tile.n_common + std::ssize(out_.pieces) - tile.first_piece;
   out_.tiles.push_back(tile);
   out_.most_rows = std::max(out_.most_rows, tile.rows());
 }
@@ -144,7 +161,6 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
     for (int head = 0; head < n_heads_; head += group_) {
       tile.first_head = head;
       tile.kv_head = head / group_;
-      if (head == 0) tile.first_piece = std::ssize(out_.pieces);
       if (block.selected) {
         const int64_t n_chunks = tile.query(tile.rows() - 1) / plan_.selection.chunk + 1;
         const int64_t n_picks = tile.rows() * plan_.most_selected();
@@ -154,7 +170,8 @@ void Cutter::add_block(const QueryBlock& block, int64_t in_plan) {
         n_runs_ += static_cast<size_t>(std::min(n_picks, n_chunks));
         memory_.words.resize(memory_.words.size() + static_cast<size_t>(ceil_div(n_chunks, kWordChunks)));
       } else if (head == 0) {
-        add_list(plan_.list(block, 0), tile);
+        if (q == 0) add_common(plan_.list(block, 0), tile);
+        add_own(plan_.list(block, 0), tile);
       }
       push(tile);
     }
@@ -177,39 +194,89 @@ void Cutter::add_head(const QueryBlock& block, int head, int64_t in_plan) {
       tile.first_head = head;
       tile.kv_head = head / group_;
       tile.first_piece = std::ssize(out_.pieces);
-      if (sees) add_list(list, tile);
+      if (sees && q == residue) add_common(list, tile);
+      if (sees) add_own(list, tile);
       push(tile);
     }
   }
 }
 
-void Cutter::add_list(const Plan::List& list, const Tile& tile) {
-  const size_t before = out_.pieces.size();
+// May be none, where last < begin. Both ends ascend from tile to tile.
+Cutter::Keys Cutter::seen(const Span& span, const Tile& tile) const {
+  Keys keys{span.first_key, span.first_key + (span.count - 1) * span.stride};
+  if (span.diagonal) {
+    keys.begin = tile.diagonal_key(span, 0);
+    keys.last = std::min(keys.last, keys.begin + tile.count - 1);
+  } else {
+    if (span.max_lag != kNoLimit) keys.begin = std::max(keys.begin, tile.first - span.max_lag);
+    keys.last = std::min(keys.last, tile.first + (tile.count - 1) * tile.step - span.min_lag);
+  }
+  return keys;
+}
+
+// The first text chunk of which tiles behind `first` may see other keys than it.
+int64_t Cutter::end_of_common(const Plan::List& list, const Tile& first) const {
+  int64_t end = kNoLimit;
   for (int32_t s = list.begin; s < list.end; ++s) {
     const Span& span = plan_.spans[static_cast<size_t>(s)];
-    int64_t begin = span.first_key;
-    int64_t last = span.first_key + (span.count - 1) * span.stride;
-    if (span.diagonal) {
-      begin = tile.diagonal_key(span, 0);
-      last = std::min(last, begin + tile.count - 1);
-    } else {
-      if (span.max_lag != kNoLimit) begin = std::max(begin, tile.first - span.max_lag);
-      last = std::min(last, tile.first + (tile.count - 1) * tile.step - span.min_lag);
-    }
-    for (int64_t at = begin; at <= last;) {
-      const int64_t chunk = at / l_;
-      const int64_t end = std::min({last + 1, (chunk + 1) * l_, period_end(span, at)});
-      out_.pieces.push_back({&span, at, end, chunk});
-      at = end;
+    if (span.kind != KvKind::kText) continue;
+    const Keys keys = seen(span, first);
+    if (span.diagonal || span.max_lag != kNoLimit) {
+      end = std::min(end, keys.begin / l_);
+    } else if (keys.last < span.first_key + (span.count - 1) * span.stride) {
+      end = std::min(end, std::max(keys.begin, keys.last) / l_);
     }
   }
-  // Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order; in a chunk those for
-  // greater lags first, so that it does not hang on where the block's spans begin.
+  return end;
+}
+
+void Cutter::add_pieces(const Span& span, Keys keys) {
+  for (int64_t at = keys.begin; at <= keys.last;) {
+    const int64_t chunk = at / l_;
+    const int64_t end = std::min({keys.last + 1, (chunk + 1) * l_, period_end(span, at)});
+    out_.pieces.push_back({&span, at, end, chunk});
+    at = end;
+  }
+}
+
+// Several spans over the same keys: chunk by chunk, so that windows of chunks keep the order; in a chunk those for
+// greater lags first, so that it does not hang on where the block's spans begin.
+void Cutter::sort_pieces(int64_t first) {
   const auto before_in_text = [](const Piece& a, const Piece& b) {
     if (a.span->kind != b.span->kind) return a.span->kind < b.span->kind;
     return a.chunk != b.chunk ? a.chunk < b.chunk : a.span->min_lag > b.span->min_lag;
   };
-  std::stable_sort(out_.pieces.begin() + static_cast<std::ptrdiff_t>(before), out_.pieces.end(), before_in_text);
+  std::stable_sort(out_.pieces.begin() + first, out_.pieces.end(), before_in_text);
+}
+
+// first: of the tiles that share them.
+void Cutter::add_common(const Plan::List& list, const Tile& first) {
+  common_ = {std::ssize(out_.pieces), 0, end_of_common(list, first)};
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan_.spans[static_cast<size_t>(s)];
+    if (span.kind != KvKind::kText) continue;
+    Keys keys = seen(span, first);
+    if (common_.end_chunk != kNoLimit) keys.last = std::min(keys.last, common_.end_chunk * l_ - 1);
+    add_pieces(span, keys);
+  }
+  sort_pieces(common_.first);
+  common_.n = std::ssize(out_.pieces) - common_.first;
+}
+
+void Cutter::add_own(const Plan::List& list, Tile& tile) {
+  tile.first_common = common_.first;
+  tile.n_common = common_.n;
+  tile.first_piece = std::ssize(out_.pieces);
+  for (int32_t s = list.begin; s < list.end; ++s) {
+    const Span& span = plan_.spans[static_cast<size_t>(s)];
+    Keys keys = seen(span, tile);
+    if (span.kind == KvKind::kText) {
+      if (common_.end_chunk == kNoLimit) continue;
+      keys.begin = std::max(keys.begin, common_.end_chunk * l_);
+    }
+    add_pieces(span, keys);
+  }
+  sort_pieces(tile.first_piece);
 }
 
 void Cutter::sort_picks() {
@@ -286,14 +353,19 @@ void Cutter::add_selected(size_t index) {
 }  // namespace
 
 std::pair<int64_t, int64_t> Pieces::in_window(const Tile& tile, const AttentionArgs::Window& window) const {
-  const auto begin = pieces.begin() + tile.first_piece, end = begin + tile.n_pieces;
   // Text pieces come first, with ascending chunks.
-  const auto from = [&](int64_t chunk) {
-    const auto before = [&](const Piece& p) { return p.span->kind == KvKind::kText && p.chunk < chunk; };
-    return std::partition_point(begin, end, before) - pieces.begin();
+  const auto before = [this](int64_t first, int64_t n, int64_t chunk) {
+    const auto is_before = [chunk](const Piece& p) { return p.span->kind == KvKind::kText && p.chunk < chunk; };
+    const auto begin = pieces.begin() + first;
+    return std::partition_point(begin, begin + n, is_before) - begin;
   };
-  const int64_t last = window.last ? tile.first_piece + tile.n_pieces : from(window.end_chunk);
-  return {window.first ? tile.first_piece : from(window.first_chunk), last};
+  const auto from = [&](int64_t chunk) {
+    const int64_t common = before(tile.first_common, tile.n_common, chunk);
+    if (common < tile.n_common) return common;
+    return common + before(tile.first_piece, tile.n_pieces - tile.n_common, chunk);
+  };
+  const int64_t last = window.last ? tile.n_pieces : from(window.end_chunk);
+  return {window.first ? 0 : from(window.first_chunk), last};
 }
 
 int64_t query_stride(const Plan& plan, const QueryBlock& block, int head) {

@@ -40,6 +40,10 @@ struct Tile {
   int first_head;  // query heads [first_head, first_head + heads)
   int heads;
   bool selected;
+  // Of its pieces the first n_common are those of `Pieces::pieces` from first_common on, which tiles of a block share;
+  // the others are its own, from first_piece on.
+  int64_t first_common;
+  int64_t n_common;
   int64_t first_piece;
   int64_t n_pieces;
   int64_t first_pick;  // of a tile with a selection: where its picks begin
@@ -62,9 +66,9 @@ inline KvKind records_read(const Tile& tile, const Piece& piece) {
 
 struct Pieces {
   std::vector<Tile> tiles;
-  std::vector<Piece> pieces;  // of a tile: ascending by kind, chunk and span
-  std::vector<Pick> picks;    // of a piece: ascending by row; between tiles there may be others
-  int64_t most_rows = 0;      // of a tile
+  std::vector<Piece> pieces;
+  std::vector<Pick> picks;  // of a piece: ascending by row; between tiles there may be others
+  int64_t most_rows = 0;    // of a tile
 
   // Keeps the memory.
   void clear() {
@@ -72,6 +76,11 @@ struct Pieces {
     pieces.clear();
     picks.clear();
     most_rows = 0;
+  }
+  // A tile's pieces, p < Tile::n_pieces: ascending by kind, chunk and span.
+  const Piece& piece(const Tile& tile, int64_t p) const {
+    const int64_t at = p < tile.n_common ? tile.first_common + p : tile.first_piece + p - tile.n_common;
+    return pieces[static_cast<size_t>(at)];
   }
   std::span<const Pick> picks_of(const Tile& tile, const Piece& piece) const {
     return {picks.data() + tile.first_pick + piece.first_pick, static_cast<size_t>(piece.n_picks)};

@@ -67,7 +67,7 @@ class SequenceRun {
     int64_t first_asked;  // shares are asked for of the tile's rows from this one on
     float* shares;        // of that row and the tile's first head
     bool asked() const { return first_asked < tile->rows(); }
-    const Piece& piece(int64_t p) const { return cut->pieces[static_cast<size_t>(p)]; }
+    const Piece& piece(int64_t p) const { return cut->piece(*tile, p); }
   };
   void add_work(std::vector<Work>& work) const {
     for (const Pieces* cut : {&sequence_.pieces, &selected_}) {

@@ -75,7 +75,7 @@ class Lister {
     lists_.tiles.push_back(of);
 
     const size_t first_work = lists_.works.size();
-    const Shown shown{tile.first_piece, tile.n_pieces, rows.q, rows.count};
+    const Shown shown{tile.first_common, tile.first_piece, tile.n_pieces, tile.old_before, rows.q, rows.count};
     if (!tile.selected && first_work > 0 && shown == shown_) {
       for (size_t w = first_shown_; w < first_work; ++w) {
         const AttentionWork same = lists_.works[w];
@@ -99,7 +99,7 @@ class Lister {
     int64_t part = -1;
     const auto [begin, end] = cut_.in_window(tile, options_.window);
     for (int64_t p = begin; p < end; ++p) {
-      const tiling::Piece& piece = cut_.pieces[static_cast<size_t>(p)];
+      const tiling::Piece& piece = cut_.piece(tile, p);
       if (!add_piece(piece, tile, rows)) continue;
       const auto now = static_cast<int32_t>(lists_.pieces.size()) - 1;
       // Condensed entries, which come last, are in the part of the text's last keys.
@@ -140,8 +140,10 @@ class Lister {
   // Which pieces a tile sees. The tiles of a block's KV heads see the same ones, and follow each other: they are listed
   // once.
   struct Shown {
+    int64_t first_common = 0;
     int64_t first_piece = -1;
     int64_t n_pieces = 0;
+    int64_t old_before = 0;
     int64_t q = 0;
     int64_t count = 0;
     bool operator==(const Shown&) const = default;

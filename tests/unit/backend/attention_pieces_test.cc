@@ -1,4 +1,4 @@
-// Tiles whose rows chose chunks, cut into pieces.
+// Tiles cut into pieces: of keys that all see, and of chunks that their rows chose.
 
 #include "lib/backend/attention_pieces.h"
 
@@ -99,6 +99,47 @@ TEST(ChosenPieces, AreThoseOfTheRowsThatChoseTheChunkWithAnyThreads) {
       ASSERT_EQ(next, static_cast<size_t>(tile.first_piece + tile.n_pieces));
     }
     EXPECT_EQ(rows, n * kHeads);
+  }
+}
+
+// Of a block behind a long text: its tiles have the pieces of this text together.
+TEST(Pieces, OfTheTextBeforeABlockAreListedOnce) {
+  constexpr int64_t kFirst = 50'000, kQueries = 1000, kSinks = 40, kWindow = 30'000;
+  Span all, sinks, window;
+  all.count = kFirst + kQueries;
+  sinks.count = kSinks;
+  window.first_key = kSinks;
+  window.count = kFirst + kQueries - kSinks;
+  window.max_lag = kWindow - 1;
+  for (const auto& spans : {std::vector<Span>{all}, std::vector<Span>{sinks, window}}) {
+    for (const OldText old : {OldText(), OldText{.after = 300}}) {
+      Plan plan;
+      plan.add_block(kFirst, kQueries, spans);
+      const Pieces cut = cut_pieces({plan, kHeads, kKvHeads, kStored, old});
+      int64_t rows = 0, n_listed = 0;
+      for (const Tile& tile : cut.tiles) {
+        rows += tile.rows();
+        n_listed += tile.n_pieces;
+        int64_t next = 0;
+        for (int64_t p = 0; p < tile.n_pieces; ++p) {
+          const Piece& piece = cut.piece(tile, p);
+          if (spans.size() > 1 && next == kSinks) next = std::max(kSinks, tile.first - kWindow + 1);
+          ASSERT_EQ(piece.begin, next);
+          ASSERT_EQ(piece.chunk, piece.begin / kStored);
+          ASSERT_LE(piece.end, (piece.chunk + 1) * kStored);
+          next = piece.end;
+        }
+        ASSERT_EQ(next, tile.first + tile.count);
+        const auto [begin, end] =
+            cut.in_window(tile, {.first_chunk = 900, .end_chunk = 901, .first = false, .last = false});
+        ASSERT_EQ(end, begin + 1);
+        ASSERT_EQ(cut.piece(tile, begin).chunk, 900);
+      }
+      EXPECT_EQ(rows, kQueries * kHeads);
+      if (spans.size() == 1) {
+        EXPECT_LT(std::ssize(cut.pieces), n_listed / 40);
+      }
+    }
   }
 }
 
