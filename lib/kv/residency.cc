@@ -365,7 +365,7 @@ Status Residency::read(RecordUser& user, Queue& queue, Record& record, std::span
     ~Reading() {
       if (!pinned) return;
       MutexLock lock(residency.mutex_);
-      --record.n_pins;
+      unpin(record);
       --residency.n_reading_;
       residency.changed_.notify_all();
     }
@@ -439,6 +439,11 @@ int64_t Residency::n_out(const RecordUser& user) const {
 int64_t Residency::n_out(const ChunkRecords& chunk) const {
   MutexLock lock(mutex_);
   return chunk.n_out;
+}
+
+int64_t Residency::n_looked_at() const {
+  MutexLock lock(mutex_);
+  return n_looked_at_;
 }
 
 TierStats Residency::device_stats(const RecordUser& user) const {

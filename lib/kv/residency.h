@@ -27,6 +27,11 @@ struct OwnedRecords {
   RecordUser* user;  // null: of the records that count for no store
   Record* oldest = nullptr;
   Record* newest = nullptr;
+  // Where the search for one that may leave begins, from either end: all before the first are pinned, and none behind
+  // the second is_newest_victim(). Null: that holds for all. So a request that brings many records passes by those that
+  // it has brought once, not for each of them.
+  Record* look_from_oldest = nullptr;
+  Record* look_from_newest = nullptr;
   int64_t bytes = 0;
   int64_t n_leaving = 0;  // records that were in here and are being written, or whose memory is being released
 };
@@ -210,6 +215,8 @@ class Residency final : private TransferListener {
   // How many records are not in memory: of those that the user holds, of a chunk.
   int64_t n_out(const RecordUser& user) const;
   int64_t n_out(const ChunkRecords& chunk) const;
+  // How many records were looked at to find some that leave.
+  int64_t n_looked_at() const;
 
  private:
   using State = Record::State;
@@ -254,6 +261,8 @@ class Residency final : private TransferListener {
   static void count_out(const Record& record, int64_t n);
   static bool pins(const RecordUser& user) { return user.pins_all_ || !user.pinned_.empty(); }
   void unpin(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  static void unpin(Record& record);
+  static void consider_again(Record& record);
   void enter(Record& record, OwnedRecords& owner, bool scan = false) QUIRE_REQUIRES(mutex_);
   void append(OwnedRecords& owner, Record& record) QUIRE_REQUIRES(mutex_);
   static void put_first(OwnedRecords& owner, Record& record);
@@ -262,8 +271,9 @@ class Residency final : private TransferListener {
   static bool can_move(const RecordUser& user, const Record& record);
   static RecordUser* writer(RecordUser& user, const Record& record);
   static bool may_leave(RecordUser& user, const Record& record);
-  static Record* oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned);
-  static Record* own_victim(RecordUser& user);
+  Record* oldest_that_may_leave(RecordUser& user, OwnedRecords& owned) QUIRE_REQUIRES(mutex_);
+  Record* own_victim(RecordUser& user) QUIRE_REQUIRES(mutex_);
+  static bool is_newest_victim(const Record& record);
   static bool needed_soon(const RecordUser& user, const Record& record);
   Record* choose_idle(RecordUser& user) QUIRE_REQUIRES(mutex_);
   Record* choose_victim(RecordUser& user, int64_t bytes) QUIRE_REQUIRES(mutex_);
@@ -280,6 +290,7 @@ class Residency final : private TransferListener {
   OwnedRecords unowned_ QUIRE_GUARDED_BY(mutex_);  // of stores that let them go, while others hold them
   std::vector<RecordUser*> users_ QUIRE_GUARDED_BY(mutex_);
   uint64_t clock_ QUIRE_GUARDED_BY(mutex_) = 0;
+  int64_t n_looked_at_ QUIRE_GUARDED_BY(mutex_) = 0;
   int64_t n_in_transit_ QUIRE_GUARDED_BY(mutex_) = 0;  // transfers, of write_behind() too
   int64_t n_reading_ QUIRE_GUARDED_BY(mutex_) = 0;     // read() calls that copy from memory
   int64_t n_releasing_ QUIRE_GUARDED_BY(mutex_) = 0;   // calls that release memory, which counts until they have

@@ -288,10 +288,28 @@ void Residency::settle(RecordUser& user) {
 
 void Residency::unpin(RecordUser& user) {
   if (!pins(user)) return;
-  for (Record* const record : user.pinned_) --record->n_pins;
+  for (Record* const record : user.pinned_) unpin(*record);
   user.pinned_.clear();
   user.pins_all_ = false;
   changed_.notify_all();
+}
+
+void Residency::unpin(Record& record) {
+  if (--record.n_pins == 0 && record.owner) consider_again(record);
+}
+
+// The record may be able to leave from now on: the search must not begin beyond it. Records that came for a scan are
+// not in the order of their use, but the search from the newest ends before them.
+void Residency::consider_again(Record& record) {
+  OwnedRecords& owner = *record.owner;
+  if (record.used_at == 0) {
+    owner.look_from_oldest = owner.oldest;
+  } else if (!owner.look_from_oldest || record.used_at < owner.look_from_oldest->used_at) {
+    owner.look_from_oldest = &record;
+  }
+  if (is_newest_victim(record) && (!owner.look_from_newest || record.used_at > owner.look_from_newest->used_at)) {
+    owner.look_from_newest = &record;
+  }
 }
 
 // The user holds the chunk from now on, or, with times = -1, no longer.
@@ -329,6 +347,8 @@ void Residency::put_first(OwnedRecords& owner, Record& record) {
   (owner.oldest ? owner.oldest->before : owner.newest) = &record;
   owner.oldest = &record;
   owner.bytes += static_cast<int64_t>(record.memory->size());
+  if (record.n_pins == 0) owner.look_from_oldest = &record;
+  if (!owner.look_from_newest && is_newest_victim(record)) owner.look_from_newest = &record;
 }
 
 void Residency::append(OwnedRecords& owner, Record& record) {
@@ -339,10 +359,14 @@ void Residency::append(OwnedRecords& owner, Record& record) {
   (owner.newest ? owner.newest->after : owner.oldest) = &record;
   owner.newest = &record;
   owner.bytes += static_cast<int64_t>(record.memory->size());
+  if (!owner.look_from_oldest && record.n_pins == 0) owner.look_from_oldest = &record;
+  if (is_newest_victim(record)) owner.look_from_newest = &record;
 }
 
 void Residency::unlink(Record& record) {
   OwnedRecords& owner = *record.owner;
+  if (owner.look_from_oldest == &record) owner.look_from_oldest = record.after;
+  if (owner.look_from_newest == &record) owner.look_from_newest = record.before;
   (record.before ? record.before->after : owner.oldest) = record.after;
   (record.after ? record.after->before : owner.newest) = record.before;
   owner.bytes -= static_cast<int64_t>(record.memory->size());
@@ -383,11 +407,15 @@ bool Residency::may_leave(RecordUser& user, const Record& record) {
   return record.saved || record.tier->can_write(record.slot);
 }
 
-Record* Residency::oldest_that_may_leave(RecordUser& user, const OwnedRecords& owned) {
+Record* Residency::oldest_that_may_leave(RecordUser& user, OwnedRecords& owned) {
   if (owned.user && owned.user->pins_all_) return nullptr;
-  Record* record = owned.oldest;
-  while (record && !may_leave(user, *record)) record = record->after;
-  return record;
+  Record*& first = owned.look_from_oldest;
+  for (; first && first->n_pins > 0; first = first->after) ++n_looked_at_;
+  for (Record* record = first; record; record = record->after) {
+    ++n_looked_at_;
+    if (may_leave(user, *record)) return record;
+  }
+  return nullptr;
 }
 
 // Whether a layer to come in this step is likely to need the record: the step before did there, or it was prefetched.
@@ -396,11 +424,20 @@ bool Residency::needed_soon(const RecordUser& user, const Record& record) {
   return record.used_at > user.step_before_began_ && record.layer > user.layer_;
 }
 
+// Whether it may be the one that leaves because this step used it last.
+bool Residency::is_newest_victim(const Record& record) {
+  return record.n_pins == 0 && record.saved && !record.expected;
+}
+
 Record* Residency::own_victim(RecordUser& user) {
   Record* const oldest = oldest_that_may_leave(user, user.owned_);
   if (!oldest || (oldest->used_at <= user.step_began_ && !needed_soon(user, *oldest))) return oldest;
-  for (Record* record = user.owned_.newest; record && record->used_at > user.step_began_; record = record->before) {
-    if (record->saved && !record->expected && may_leave(user, *record)) return record;
+  Record*& last = user.owned_.look_from_newest;
+  const auto used_now = [&](const Record* record) { return record && record->used_at > user.step_began_; };
+  for (; used_now(last) && !is_newest_victim(*last); last = last->before) ++n_looked_at_;
+  for (Record* record = last; used_now(record); record = record->before) {
+    ++n_looked_at_;
+    if (is_newest_victim(*record) && may_leave(user, *record)) return record;
   }
   return oldest;
 }
@@ -410,7 +447,7 @@ Record* Residency::own_victim(RecordUser& user) {
 Record* Residency::choose_idle(RecordUser& user) {
   Record* best = nullptr;
   uint64_t best_used_at = 0;
-  const auto consider = [&](const OwnedRecords& owned) {
+  const auto consider = [&](OwnedRecords& owned) QUIRE_REQUIRES(mutex_) {
     Record* const oldest = oldest_that_may_leave(user, owned);
     if (!oldest) return;
     uint64_t used_at = oldest->used_at;

@@ -80,6 +80,7 @@ void Residency::finish_saving(const Transfer& t) {
   if (t.written) {
     RecordUser& whose = charged(record, *record.owner);
     record.saved = true;
+    consider_again(record);
     ++whose.device_.n_written_behind;
     lower(whose, record).bytes_written += record.chunk->record_bytes;
   }

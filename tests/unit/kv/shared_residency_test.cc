@@ -47,6 +47,30 @@ TEST_F(SharedResidency, StepsThatReadMoreThanMemoryHoldsLeaveSomeOfItThere) {
   for (int64_t chunk = 0; chunk < 6; ++chunk) expect_letters(*store, *queue_, chunk);
 }
 
+// It passes by what the same request has brought, once.
+TEST_F(SharedResidency, WhoLooksForRoomLooksAtFewRecordsForEachThatComes) {
+  for (const Access access : {Access::kScan, Access::kRead}) {
+    for (const int64_t n : {40, 160, 640}) {
+      limit(2 * n * record());
+      const Store store = filled(n);
+      const int64_t looked_before = residency_->n_looked_at(), misses_before = store->stats().n_misses;
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_TRUE(store->reserve(16 * n - 1, 1).ok());
+        for (int layer = 0; layer < kLayers; ++layer) {
+          const int64_t window = store->window(n, access);
+          for (int64_t first = 0; first < n; first += window) {
+            ASSERT_TRUE(acquire(*store, layer, from_to(first, std::min(n, first + window)), access).ok());
+          }
+        }
+        store->release(*queue_);
+      }
+      const int64_t n_came = store->stats().n_misses - misses_before;
+      EXPECT_GE(n_came, n);
+      EXPECT_LE(residency_->n_looked_at() - looked_before, 4 * n_came) << n;
+    }
+  }
+}
+
 // One that only scans gets its share of the memory as well.
 TEST_F(SharedResidency, AScanTakesFromWhoHasMost) {
   limit(14 * record());
