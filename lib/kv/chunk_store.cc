@@ -147,7 +147,7 @@ Status ChunkStore::make_room(int64_t bytes) {
 bool ChunkStore::lacks_room(int64_t bytes) const {
   if (!writes_to_tier() || !backend_.has_own_memory()) return false;
   int64_t held = bytes + selection_.bytes() + staging_bytes();
-  for_held([&](RecordKind, const ChunkRecords& records) { held += records.bytes(); });
+  held += this->held().full_bytes + this->held().narrow_bytes;
   // What is left of the session's budgets, which have no part of a record, and of the runtime's.
   int64_t own = account_.limit() > 0 ? account_.limit() - held : kNoLimit, of_all = account_.room() - bytes;
   const auto add = [](int64_t& sum, int64_t more) {
@@ -242,7 +242,7 @@ Status ChunkStore::check_budget(int64_t fixed, int64_t in_step, int64_t missing,
   }
   if (options_.cache) {
     // Records that can leave memory are better in it.
-    const int64_t wanted = spills() ? table_.n_held() * record_bytes_ + missing : 0;
+    const int64_t wanted = spills() ? table_.held().n * record_bytes_ + missing : 0;
     const int64_t more = std::max(fixed + bytes, wanted) - account_.used();
     options_.cache->make_room(*residency_, std::clamp<int64_t>(more, 0, account_.own_room()));
   }
@@ -368,6 +368,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::fork() {
   table.see_fixed();
   fork->table_ = std::move(table);
   fork->old_ = std::move(old);
+  fork->old_held_ = old_held_;
   fork->moves_ = std::move(moves);
   fork->next_move_ = next_move_;
   fork->account_.hold_shared(fixed_bytes_);
@@ -426,7 +427,7 @@ int64_t ChunkStore::max_resident() const {
 
 int64_t ChunkStore::window(int64_t n, Access access) const {
   const int64_t most = max_resident();
-  if (access == Access::kScan && table_.n_held() > most)
+  if (access == Access::kScan && table_.held().n > most)
     return std::min(n, std::max({most / 8, std::min<int64_t>(8, most / 2), int64_t{1}}));
   return n <= most ? n : std::max<int64_t>(1, Residency::asynchronous(user_) ? most / 2 : most);
 }
@@ -587,10 +588,8 @@ void ChunkStore::truncate(int64_t n_tokens, int64_t n_entries) {
 }
 
 bool ChunkStore::can_write(RecordKind kind, int64_t chunk) const {
-  return !table_.holds(kind, chunk) || !in_snapshot(table_.chunk(kind, chunk));
+  return !table_.holds(kind, chunk) || !table_.chunk(kind, chunk).in_snapshot();
 }
-
-bool ChunkStore::in_snapshot(const ChunkRecords& records) { return records.tier && records.tier->read_only(); }
 
 int64_t ChunkStore::exact_boundary(int64_t n_tokens) const {
   const int64_t boundary = selection_.exact_boundary(n_tokens), chunk = boundary / geometry_.chunk;

@@ -330,7 +330,10 @@ class ChunkStore {
   // then of no use.
   Status restore(const StoreSnapshot& snapshot, const ChunkIds& ids_of);
 
+  // Takes no longer for more records.
   ChunkStoreStats stats() const;
+  // What these count, found by a look at each record: n_records, n_resident, full_bytes, narrow_bytes, n_in_snapshot.
+  ChunkStoreStats counted() const;
   // Device memory first, then the lower tiers.
   std::vector<TierStats> tier_stats() const;
   int64_t record_bytes() const { return record_bytes_; }
@@ -386,7 +389,6 @@ class ChunkStore {
   Status own_chunk(RecordKind kind, int64_t first);
   Result<ChunkRecords*> copy_of(RecordKind kind, ChunkRecords& shared);
   bool can_write(RecordKind kind, int64_t chunk) const;
-  static bool in_snapshot(const ChunkRecords& records);
   bool writes_to_tier() const { return tiers_.n_full > 0; }
   const KvGeometry& geometry(RecordKind kind) const {
     return kind == RecordKind::kNarrow ? narrow_geometry_ : geometry_;
@@ -441,7 +443,7 @@ class ChunkStore {
       if (old.windowed) use(RecordKind::kWindow, *old.windowed);
     }
   }
-  int64_t n_held() const;  // records of these
+  RecordSums held() const;  // of these
   Status gather(Queue& queue, RecordKind kind, const Move& move, std::span<const Rope* const> ropes);
   Status represent(Queue& queue, int64_t chunk, std::span<const Rope* const> ropes,
                    std::vector<std::unique_ptr<PreparedStep>>& steps);
@@ -489,6 +491,7 @@ class ChunkStore {
   PrefixChain narrow_prefixes_;    // of the same text, with its narrow records
   PrefixChain windowed_prefixes_;  // and with those of layers with a window
   std::vector<OldChunk> old_;      // ascending; held as those of the table are
+  RecordSums old_held_;            // of these
   std::vector<Move> moves_;
   size_t next_move_ = 0;
   int64_t fixed_bytes_ = 0;                        // of pages of records without slots

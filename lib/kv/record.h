@@ -79,6 +79,7 @@ struct ChunkRecords {
   std::shared_ptr<Buffer> page;      // of records without slots: all of them, one behind the other
   std::vector<Record> records;
 
+  bool in_snapshot() const { return tier && tier->read_only(); }
   int64_t n() const { return static_cast<int64_t>(records.size()); }
   int64_t bytes() const { return n() * record_bytes; }
 };

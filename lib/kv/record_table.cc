@@ -96,14 +96,14 @@ void RecordTable::hold(RecordKind kind, int64_t chunk, ChunkRecords& records) {
   for (const int layer : layers(kind)) {
     view(layer, kind, chunk) = records.records[static_cast<size_t>(index_of(layer))].fixed;
   }
-  n_held_ += records.n();
+  held_.add(kind, records);
 }
 
 ChunkRecords& RecordTable::forget(RecordKind kind, int64_t chunk) {
   change();
   ChunkRecords& records = *std::exchange(of(kind)[static_cast<size_t>(chunk)], nullptr);
   for (const int layer : layers(kind)) view(layer, kind, chunk) = {};
-  n_held_ -= records.n();
+  held_.add(kind, records, -1);
   return records;
 }
 

@@ -16,6 +16,19 @@ namespace quire {
 // read them. They take no place of what the step before used in a layer to come: that is as likely to be read.
 enum class Access { kRead, kScan, kWrite, kLikely };
 
+// What the records of several chunks come to.
+struct RecordSums {
+  int64_t n = 0;
+  int64_t full_bytes = 0, narrow_bytes = 0;
+
+  // The records of a chunk more or, with times = -1, fewer.
+  void add(RecordKind kind, const ChunkRecords& records, int64_t times = 1) {
+    n += times * records.n();
+    (kind == RecordKind::kNarrow ? narrow_bytes : full_bytes) += times * records.bytes();
+  }
+  bool operator==(const RecordSums&) const = default;
+};
+
 // A chunk of a kind is held, in all layers that have records of it, or not. One thread at a time.
 class RecordTable {
  public:
@@ -30,7 +43,7 @@ class RecordTable {
   int index_of(int layer) const { return index_[static_cast<size_t>(layer)]; }
   // The records of a layer that have what the backend knows as this kind.
   RecordKind kind_in(int layer, KvKind kind) const;
-  int64_t n_held() const { return n_held_; }  // records
+  const RecordSums& held() const { return held_; }
   // Chunks of a kind, dropped ones included.
   int64_t n_chunks(RecordKind kind) const { return static_cast<int64_t>(of(kind).size()); }
   bool holds(RecordKind kind, int64_t chunk) const {
@@ -95,7 +108,7 @@ class RecordTable {
   std::vector<int> windowed_, others_;                         // layers
   std::vector<ChunkRecords*> chunks_[kAllRecordKinds.size()];  // null: not held
   std::vector<std::vector<KvRecord>> views_;                   // [layer of a kind][chunk]
-  int64_t n_held_ = 0;
+  RecordSums held_;
   uint64_t version_ = 0;  // 0: nothing was seen yet
 };
 

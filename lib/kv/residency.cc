@@ -171,7 +171,7 @@ bool Residency::pin_all(RecordUser& user, std::span<ChunkRecords* const> fresh, 
   MutexLock lock(mutex_);
   unpin(user);
   const int64_t misses = user.device_.n_misses;
-  if (!make_fresh(user, fresh) || user.n_out_ > 0 || !spares()) return false;
+  if (!make_fresh(user, fresh) || user.out_.n > 0 || !spares()) return false;
   user.pins_all_ = user.computes_ = true;
   user.rests_ = false;
   user.pinned_all_at_ = ++clock_;
@@ -431,14 +431,9 @@ bool Residency::is_in(const Record& record) const {
   return bool(record.place());
 }
 
-int64_t Residency::n_out(const RecordUser& user) const {
+RecordsOut Residency::n_out(const RecordUser& user) const {
   MutexLock lock(mutex_);
-  return user.n_out_;
-}
-
-int64_t Residency::n_out(const ChunkRecords& chunk) const {
-  MutexLock lock(mutex_);
-  return chunk.n_out;
+  return user.out_;
 }
 
 int64_t Residency::n_looked_at() const {

@@ -36,6 +36,12 @@ struct OwnedRecords {
   int64_t n_leaving = 0;  // records that were in here and are being written, or whose memory is being released
 };
 
+// Records with slots that are not in memory.
+struct RecordsOut {
+  int64_t n = 0;
+  int64_t n_in_snapshot = 0;  // of these, those that a snapshot has
+};
+
 // One store, as the residency sees it. The store makes it and calls the residency with it, one thread at a time; what
 // is not const here is the residency's, under its mutex.
 class RecordUser {
@@ -66,7 +72,7 @@ class RecordUser {
   std::vector<Record*> pinned_;  // by its last requests
   bool pins_all_ = false;        // all that it holds, by pin_all(); then pinned_ is empty
   int64_t n_slots_ = 0;          // records with slots that it holds
-  int64_t n_out_ = 0;            // of these, those that are not in memory
+  RecordsOut out_;               // of these
   uint64_t n_changes_ = 0;       // how often one of them came, left, was held or let go
   bool ready_ = false;           // it has its staging buffer
   bool computes_ = false;        // it has asked for records since release()
@@ -212,9 +218,8 @@ class Residency final : private TransferListener {
   bool is_in(const Record& record) const;
   // Whether nobody has written to any of its records, which have slots, nor asked for one.
   bool is_fresh(const ChunkRecords& chunk) const;
-  // How many records are not in memory: of those that the user holds, of a chunk.
-  int64_t n_out(const RecordUser& user) const;
-  int64_t n_out(const ChunkRecords& chunk) const;
+  // Of the records that the user holds.
+  RecordsOut n_out(const RecordUser& user) const;
   // How many records were looked at to find some that leave.
   int64_t n_looked_at() const;
 
@@ -259,6 +264,7 @@ class Residency final : private TransferListener {
 
   static void count_slots(RecordUser& user, const ChunkRecords& chunk, int64_t times);
   static void count_out(const Record& record, int64_t n);
+  static void count_out(RecordUser& user, const ChunkRecords& chunk, int64_t n);
   static bool pins(const RecordUser& user) { return user.pins_all_ || !user.pinned_.empty(); }
   void unpin(RecordUser& user) QUIRE_REQUIRES(mutex_);
   static void unpin(Record& record);

@@ -315,17 +315,19 @@ void Residency::consider_again(Record& record) {
 // The user holds the chunk from now on, or, with times = -1, no longer.
 void Residency::count_slots(RecordUser& user, const ChunkRecords& chunk, int64_t times) {
   user.n_slots_ += times * std::ranges::count_if(chunk.records, [](const Record& r) { return r.tier != nullptr; });
-  user.n_out_ += times * chunk.n_out;
-  ++user.n_changes_;
+  count_out(user, chunk, times * chunk.n_out);
 }
 
 // The record leaves memory (n = 1) or is in it again (-1).
 void Residency::count_out(const Record& record, int64_t n) {
   record.chunk->n_out += n;
-  for (RecordUser* const holder : record.chunk->holders) {
-    holder->n_out_ += n;
-    ++holder->n_changes_;
-  }
+  for (RecordUser* const holder : record.chunk->holders) count_out(*holder, *record.chunk, n);
+}
+
+void Residency::count_out(RecordUser& user, const ChunkRecords& chunk, int64_t n) {
+  user.out_.n += n;
+  if (chunk.in_snapshot()) user.out_.n_in_snapshot += n;
+  ++user.n_changes_;
 }
 
 void Residency::enter(Record& record, OwnedRecords& owner, bool scan) {

@@ -33,7 +33,9 @@ void ChunkStore::truncate_for_moves(int64_t n_tokens, int64_t n_entries, std::ve
   hide();
   for (OldChunk& old : needed) {
     for (const RecordKind kind : kTextKinds) {
-      if (table_.holds(kind, old.chunk)) old.of(kind) = &table_.forget(kind, old.chunk);
+      if (!table_.holds(kind, old.chunk)) continue;
+      old.of(kind) = &table_.forget(kind, old.chunk);
+      old_held_.add(kind, *old.of(kind));
     }
   }
   old_ = std::move(needed);
@@ -49,8 +51,11 @@ std::span<ChunkStore::OldChunk> ChunkStore::old_of(const Move& move) {
 void ChunkStore::forget_move(const Move& move) {
   for (OldChunk& old : old_of(move)) {
     if (--old.n_moves > 0) continue;
-    for (ChunkRecords** const records : {&old.full, &old.narrow, &old.windowed}) {
-      if (*records) let_go(*std::exchange(*records, nullptr));
+    for (const RecordKind kind : kTextKinds) {
+      ChunkRecords* const records = std::exchange(old.of(kind), nullptr);
+      if (!records) continue;
+      old_held_.add(kind, *records, -1);
+      let_go(*records);
     }
   }
 }
@@ -119,6 +124,9 @@ Status ChunkStore::make_move(std::span<const Rope* const> ropes) {
   undo.done = true;
   ++next_move_;
   if (whole) {
+    for (const RecordKind kind : kTextKinds) {
+      if (const ChunkRecords* const records = old[0].of(kind)) old_held_.add(kind, *records, -1);
+    }
     old[0] = {.chunk = old[0].chunk, .n_moves = 0};  // the table has its records
   } else {
     hide();

@@ -355,7 +355,7 @@ std::vector<ChunkStore::Kept> ChunkStore::keep_prefix() {
   for (int64_t chunk = 0; chunk < n_prefixes(); ++chunk) {
     Kept records{};
     for (size_t i = 0; i < kTextKinds.size(); ++i) {
-      if (!chain_of(kTextKinds[i])->holds(chunk) || in_snapshot(table_.chunk(kTextKinds[i], chunk))) continue;
+      if (!chain_of(kTextKinds[i])->holds(chunk) || table_.chunk(kTextKinds[i], chunk).in_snapshot()) continue;
       records[i] = &table_.chunk(kTextKinds[i], chunk);
     }
     if (!has_text(records) && !has_gaps()) break;

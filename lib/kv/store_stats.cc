@@ -29,10 +29,9 @@ void add(const TierStats& tier, const TierBudget* budget, TierStats* sum) {
 
 }  // namespace
 
-int64_t ChunkStore::n_held() const {
-  int64_t n = 0;
-  for_held([&](RecordKind, const ChunkRecords& records) { n += records.n(); });
-  return n;
+RecordSums ChunkStore::held() const {
+  const RecordSums& text = table_.held();
+  return {text.n + old_held_.n, text.full_bytes + old_held_.full_bytes, text.narrow_bytes + old_held_.narrow_bytes};
 }
 
 ChunkStoreStats ChunkStore::stats() const {
@@ -40,13 +39,14 @@ ChunkStoreStats ChunkStore::stats() const {
   stats.bytes = account_.used();
   stats.bytes_peak = account_.peak();
   stats.representation_bytes = selection_.representation_bytes();
-  stats.n_records = n_held();
+  const RecordSums held = this->held();
+  stats.n_records = held.n;
+  stats.full_bytes = held.full_bytes;
+  stats.narrow_bytes = held.narrow_bytes;
   stats.n_evicted = n_evicted_;
-  stats.n_resident = stats.n_records - residency_->n_out(user_);
-  for_held([&](RecordKind kind, const ChunkRecords& records) {
-    (kind == RecordKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += records.bytes();
-    if (in_snapshot(records)) stats.n_in_snapshot += residency_->n_out(records);
-  });
+  const RecordsOut out = residency_->n_out(user_);
+  stats.n_resident = held.n - out.n;
+  stats.n_in_snapshot = out.n_in_snapshot;
   const TierStats device = residency_->device_stats(user_);
   stats.n_hits = device.n_hits;
   stats.n_misses = device.n_misses;
@@ -82,6 +82,20 @@ ChunkStoreStats ChunkStore::stats() const {
   return stats;
 }
 
+ChunkStoreStats ChunkStore::counted() const {
+  ChunkStoreStats stats;
+  for_held([&](RecordKind kind, const ChunkRecords& records) {
+    (kind == RecordKind::kNarrow ? stats.narrow_bytes : stats.full_bytes) += records.bytes();
+    stats.n_records += records.n();
+    for (const Record& record : records.records) {
+      const bool is_in = residency_->is_in(record);
+      stats.n_resident += is_in ? 1 : 0;
+      stats.n_in_snapshot += !is_in && records.in_snapshot() ? 1 : 0;
+    }
+  });
+  return stats;
+}
+
 // Of a record that has a slot there.
 int64_t ChunkStore::bytes_in(size_t tier) const {
   const size_t n_written = tiers_.n_full + tiers_.n_narrow;
@@ -113,16 +127,16 @@ std::vector<TierStats> ChunkStore::tier_stats() const {
   all[0].limit = account_.limit();
   all[0].bytes = account_.used();
   all[0].bytes_peak = account_.peak();
-  all[0].n_records = n_held() - residency_->n_out(user_);
-  std::vector<int64_t> held(tiers_.all.size());
+  all[0].n_records = held().n - residency_->n_out(user_).n;
+  std::vector<int64_t> n_in(tiers_.all.size());
   for_held([&](RecordKind, const ChunkRecords& records) {
     for (size_t t = 0; t < tiers_.all.size(); ++t) {
-      if (records.tier == tiers_.all[t]) held[t] += records.n();
+      if (records.tier == tiers_.all[t]) n_in[t] += records.n();
     }
   });
   // Those of full and of narrow records are one.
   for (size_t t = 0; t < tiers_.all.size(); ++t) {
-    for (const TierStats& row : rows_of(t, held[t])) {
+    for (const TierStats& row : rows_of(t, n_in[t])) {
       const auto same = std::ranges::find(all, row.name, &TierStats::name);
       if (same == all.end()) {
         all.push_back(row);

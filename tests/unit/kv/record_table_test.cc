@@ -56,7 +56,7 @@ TEST(RecordTable, HasTheTextOfLayersWithAWindowInRecordsOfItsOwn) {
   (void)table.extend(RecordKind::kWindow, 0, 1);
   table.hold(RecordKind::kText, 0, text);
   table.hold(RecordKind::kWindow, 0, windowed);
-  EXPECT_EQ(table.n_held(), 4);
+  EXPECT_EQ(table.held(), (RecordSums{4, 4 * 64, 0}));
   const size_t offsets[] = {100, 7, 101, 102};
   for (int layer = 0; layer < 4; ++layer) {
     const RecordKind kind = table.kind_in(layer, KvKind::kText);
@@ -65,7 +65,7 @@ TEST(RecordTable, HasTheTextOfLayersWithAWindowInRecordsOfItsOwn) {
     EXPECT_EQ(table.layer(layer, KvKind::kText)[0].offset, offsets[layer]);
   }
   (void)table.forget(RecordKind::kWindow, 0);
-  EXPECT_EQ(table.n_held(), 1);
+  EXPECT_EQ(table.held(), (RecordSums{1, 64, 0}));
   EXPECT_EQ(table.layer(0, KvKind::kText)[0].offset, 0u);
   EXPECT_EQ(table.layer(1, KvKind::kText)[0].offset, 7u) << "the others stay";
 }

@@ -46,6 +46,7 @@ EditResult edit(Session& session, const Tokens& tokens, EditReuse reuse = EditRe
   options.reuse = reuse;
   options.reread = reread;
   expect_ok(session.edit_tokens(tokens, options, &result));
+  expect_counted(session);
   return result;
 }
 
@@ -60,6 +61,7 @@ struct Answer {
 Answer answer(const std::shared_ptr<Session>& session) {
   const Outcome outcome = run(session, generating(6, 0.8f));
   expect_ok(outcome.status);
+  expect_counted(*session);
   return {outcome.tokens, last_logits(*session), stats(*session)};
 }
 

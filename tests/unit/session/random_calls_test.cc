@@ -250,6 +250,7 @@ TEST_P(RandomCalls, GiveTheTokensOfASessionInMemory) {
           break;
         }
       }
+      for (const Told& each : told) expect_counted(*each.session);
       if (HasFailure()) return;
       ASSERT_LE(model->residency->budget()->used(), small.kv_memory_bytes);
     }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -177,6 +178,19 @@ inline SessionStats stats(const Session& session) {
   SessionStats s;
   expect_ok(session.stats(&s));
   return s;
+}
+
+// The store's counts are what a look at each record finds. Prefetched records may still be arriving for a moment.
+inline void expect_counted(Session& session) {
+  const auto work = take(session.begin_work());
+  const ChunkStore& kv = work.contents().kv();
+  const auto counts = [](const ChunkStoreStats& s) {
+    return std::array{s.n_records, s.n_resident, s.n_in_snapshot, s.full_bytes, s.narrow_bytes};
+  };
+  for (int i = 0; i < 1000 && counts(kv.stats()) != counts(kv.counted()); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(counts(kv.stats()), counts(kv.counted()));
 }
 
 // What the sessions of the model's device hold of its memory, and others that were let go no more: the engine may keep
