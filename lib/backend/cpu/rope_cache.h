@@ -11,9 +11,10 @@
 
 namespace quire::cpu {
 
-// Positions are split as p = kFine * a + b; both parts come from float64 tables and are combined by the addition
-// theorem in float64, so that one row costs d/2 complex products instead of d/2 sine calls, at any position. Immutable:
-// any thread.
+// Positions are split as p = kFine * (kCoarse * c + b) + a; the parts come from float64 tables and are combined by the
+// addition theorem in float64, so that one row costs d/2 complex products (twice as many from 2 Mi on, where c is not
+// 0) instead of d/2 sine calls. Positions that are not whole, or not below 2^30, are evaluated directly. Immutable: any
+// thread.
 class RopeCache : public Rope {
  public:
   // chunk: number of in-chunk offsets whose f32 rows are kept ready. memory: bytes_of(d/2, chunk) bytes.
@@ -30,7 +31,8 @@ class RopeCache : public Rope {
 
  private:
   static constexpr int64_t kFine = 1024;
-  static constexpr int64_t kCoarse = 2048;  // positions up to 2 Mi from tables, beyond by direct evaluation
+  static constexpr int64_t kCoarse = 2048;
+  static constexpr int64_t kFar = 512;
   struct Level {
     double *cos, *sin;  // [n][half]
   };
@@ -40,8 +42,8 @@ class RopeCache : public Rope {
   std::vector<double> theta_;
   int64_t chunk_;
   int64_t half_;
-  HostMemory memory_;  // all tables
-  Level fine_, coarse_;
+  HostMemory memory_;              // all tables
+  Level fine_, coarse_, far_;      // steps of 1, kFine, and kFine * kCoarse
   float *chunk_cos_, *chunk_sin_;  // [chunk][half]
 };
 

@@ -1,4 +1,4 @@
-// cos and sin of positions up to 10 million against long double.
+// cos and sin of positions up to 2^30 against long double.
 
 #include <gtest/gtest.h>
 
@@ -56,6 +56,24 @@ TEST(RopeCache, IsExactToF32UpToTenMillion) {
     for (int n = 0; n < 100; ++n) {  // real positions: leaky maps
       const double p = static_cast<double>(random.between(0, 100000000)) / 10 + 0.05;
       ASSERT_LE(worst_error(table, cache, p), kTolerance) << "position " << p;
+    }
+  }
+}
+
+// Farther positions have the error of an angle that is rounded to float64, too.
+TEST(RopeCache, IsAsExactAsAFloat64AngleBeyond) {
+  Random random;
+  SCOPED_TRACE(random.trace());
+  constexpr int64_t kStep = 2097152, kEnd = int64_t{1} << 30;
+  std::vector<int64_t> positions = {kStep, 2 * kStep - 1, 2 * kStep, kEnd - kStep, kEnd - 1, kEnd, kEnd + 1};
+  for (int n = 0; n < 300; ++n) positions.push_back(random.between(kStep, kEnd - 1));
+  for (const double base : {10000.0, 500000.0}) {
+    const RopeTable table = table_for(128, base);
+    const cpu::RopeCache cache = cache_of(table, 64);
+    for (const int64_t position : positions) {
+      const auto p = static_cast<double>(position);
+      ASSERT_LE(worst_error(table, cache, p), kTolerance + p * 0x1p-53) << "position " << position;
+      ASSERT_LE(worst_error(table, cache, -p), kTolerance + p * 0x1p-53) << "position " << -position;
     }
   }
 }
