@@ -52,7 +52,7 @@ bool begins_with(std::span<const int32_t> text, std::span<const int32_t> begin) 
 std::string count(int64_t n, const char* one, const char* more) { return std::to_string(n) + (n == 1 ? one : more); }
 
 std::string called(const StoreEntry& entry) {
-  return entry.text.title.empty() ? entry.name : entry.name + " (" + entry.text.title + ")";
+  return entry.text->title.empty() ? entry.name : entry.name + " (" + entry.text->title + ")";
 }
 
 // Whether loading failed for what the entry is, so that another one may do.
@@ -71,8 +71,8 @@ std::vector<Candidate> candidates(const StoreListing& listing, const std::string
   const TokenChain chain(fingerprint_wanted, tokens);
   std::vector<Candidate> found;
   for (const StoreEntry& entry : listing.entries) {
-    if (!entry.damage.ok() || fingerprint(entry.text.origin) != fingerprint_wanted) continue;
-    const int64_t n = entry.text.chain.common(chain, tokens);
+    if (!entry.damage.ok() || fingerprint(entry.text->origin) != fingerprint_wanted) continue;
+    const int64_t n = entry.text->chain.common(chain, tokens);
     if (n > 0) found.push_back({&entry, n});
   }
   std::ranges::stable_sort(found, [](const Candidate& a, const Candidate& b) {
@@ -145,7 +145,7 @@ Result<StoreMatch> DocumentStore::put_text(Session& session, SaveControl control
         if (place.name == locked) [[maybe_unused]]
           const Status known = directory_.refresh(place.name);
       } else {
-        if (control.title.empty() && entry) control.title = entry->text.title;
+        if (control.title.empty() && entry && entry->text) control.title = entry->text->title;
         QUIRE_TRY(write(part ? *part : session, place.name, text.snapshot_bytes, control));
         if (part) {
           const auto saved = part->begin_work();
@@ -169,7 +169,7 @@ Result<StoreMatch> DocumentStore::choose_place(const StoreListing& listing, cons
   StoreMatch place;
   for (const bool longer : {true, false}) {  // an entry that has all of it, else the longest that it begins with
     for (const Candidate& candidate : found) {
-      const int64_t n_stored = candidate.entry->text.chain.n_tokens();
+      const int64_t n_stored = candidate.entry->text->chain.n_tokens();
       // What fills no link of the text can only be compared with the longer entry's tokens.
       const bool may_have =
           n_stored >= n_tokens && candidate.n_common >= n_tokens / TokenChain::kTokens * TokenChain::kTokens;
@@ -185,7 +185,7 @@ Result<StoreMatch> DocumentStore::choose_place(const StoreListing& listing, cons
   // A text shorter than a link, of which candidates() knows nothing.
   place.name = TokenChain(fingerprint, tokens).name(fingerprint);
   const StoreEntry* same = listing.find(place.name);
-  if (!same || !same->damage.ok() || quire::fingerprint(same->text.origin) != fingerprint) return place;
+  if (!same || !same->damage.ok() || quire::fingerprint(same->text->origin) != fingerprint) return place;
   const auto own = read_tokens(place.name);
   if (own.ok() && begins_with(own.value(), tokens)) place.n_tokens = n_tokens;
   return place;
@@ -344,15 +344,15 @@ std::string DocumentStore::explain(const StoreListing& listing, const SnapshotOr
   if (whole.empty()) return "all entries of the store are damaged";
   // The most recently used entry of those that agree most with the session.
   const auto agreement = [&](const StoreEntry* entry) {
-    const SnapshotOrigin& other = entry->text.origin;
+    const SnapshotOrigin& other = entry->text->origin;
     const int n = other.model != origin.model ? 0 : other.strategy != origin.strategy ? 1 : 2;
     return std::pair(check_same(other, origin).ok() ? 3 : n, entry->used_ns);
   };
   const StoreEntry& nearest = **std::ranges::max_element(whole, {}, agreement);
-  const Status same = check_same(nearest.text.origin, origin);
+  const Status same = check_same(nearest.text->origin, origin);
   if (!same.ok()) {
     return "of " + count(static_cast<int64_t>(whole.size()), " entry", " entries") + " none is of this " +
-           (nearest.text.origin.model != origin.model ? "model" : "model and strategy") + "; " + called(nearest) +
+           (nearest.text->origin.model != origin.model ? "model" : "model and strategy") + "; " + called(nearest) +
            ": " + same.message();
   }
   const auto own = read_tokens(nearest.name);
@@ -404,9 +404,9 @@ Result<std::string> DocumentStore::describe() const {
     const auto in_use = directory_.is_locked(entry.name, Lock::kUse);
     out.emplace("in_use", Json(in_use.ok() && in_use.value()));
     if (entry.damage.ok()) {
-      out.emplace("title", Json(utf8_sanitize(entry.text.title)));
-      out.emplace("n_tokens", Json(entry.text.chain.n_tokens()));
-      out.emplace("origin", origin_json(entry.text.origin));
+      out.emplace("title", Json(utf8_sanitize(entry.text->title)));
+      out.emplace("n_tokens", Json(entry.text->chain.n_tokens()));
+      out.emplace("origin", origin_json(entry.text->origin));
     } else {
       out.emplace("damage", Json(utf8_sanitize(entry.damage.message())));
     }

@@ -124,6 +124,7 @@ Status StoreDirectory::refresh(const std::string& name) const {
 
 // Nothing: it was removed meanwhile, or its snapshot is no file.
 std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name) const {
+  const int64_t looked_ns = wall_clock_ns();
   const FileFacts snapshot = file_facts(snapshot_path(name)), known = file_facts(text_path(name));
   if (!snapshot.is_file) return std::nullopt;
   StoreEntry entry;
@@ -132,10 +133,14 @@ std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name) co
   entry.bytes = snapshot.bytes + (known.is_file ? known.bytes : 0);
   entry.used_ns = known.is_file ? known.modified_ns : snapshot.modified_ns;
   if (known.is_file) {
+    const StoredTextCache::Files files = {snapshot, known};
+    entry.text = known_->find(name, files);
+    if (entry.text) return entry;
     auto text = read_stored_text(text_path(name));
     if (text.ok() && text.value().snapshot_bytes == snapshot.bytes &&
         text.value().snapshot_modified_ns == snapshot.modified_ns) {
-      entry.text = std::move(*text);
+      entry.text = std::make_shared<const StoredText>(std::move(*text));
+      known_->keep(name, files, entry.text, looked_ns);
       return entry;
     }
   }
@@ -145,7 +150,7 @@ std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name) co
     entry.damage = text.status();
     return entry;
   }
-  entry.text = std::move(*text);
+  entry.text = std::make_shared<const StoredText>(std::move(*text));
   const auto lock = try_lock(name, Lock::kWrite, FileLock::Kind::kExclusive);
   if (lock.ok() && lock.value() && refresh(name).ok()) {
     if (!set_modified(text_path(name), entry.used_ns).ok()) return entry;
@@ -173,6 +178,9 @@ Result<StoreListing> StoreDirectory::list() const {
       listing.entries.push_back(std::move(*entry));
     }
   }
+  std::vector<std::string_view> entries;
+  for (const StoreEntry& entry : listing.entries) entries.push_back(entry.name);
+  known_->keep_only(entries);
   return listing;
 }
 

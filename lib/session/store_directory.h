@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lib/session/stored_text.h"
+#include "lib/session/stored_text_cache.h"
 #include "lib/support/cancel.h"
 #include "lib/support/os_directory.h"
 #include "lib/support/os_file_lock.h"
@@ -23,8 +24,8 @@ namespace quire {
 
 struct StoreEntry {
   std::string name;
-  StoredText text;  // of no meaning where the entry is damaged
-  Status damage;    // of its snapshot
+  StoredTextCache::Shared text;  // null: the entry is damaged
+  Status damage;                 // of its snapshot
   int64_t bytes = 0;
   int64_t snapshot_bytes = 0;  // of those
   int64_t used_ns = 0;         // when it was last put or loaded; see StoreDirectory::note_use
@@ -39,7 +40,8 @@ struct StoreListing {
   const StoreEntry* find(const std::string& name) const;
 };
 
-// Nothing of the directory is kept here, so that any thread may use it, and any process the directory.
+// What is kept here of the directory counts only while its files are unchanged, so that any thread may use this, and
+// any process the directory.
 class StoreDirectory {
  public:
   enum class Lock { kUse, kWrite };
@@ -63,7 +65,8 @@ class StoreDirectory {
   Result<bool> is_locked(const std::string& name, Lock lock) const;
 
   // What is known of an entry is read from its snapshot where it is missing, damaged or out of date, and then kept, if
-  // that can be done. Errors: kIo, kNotFound: the directory cannot be read.
+  // that can be done. Of an entry whose files are as they were for the last listing nothing is read. Errors: kIo,
+  // kNotFound: the directory cannot be read.
   Result<StoreListing> list() const;
   // Makes what is known of an entry anew; the caller has its write lock. Errors: those of files, kBadFile.
   Status refresh(const std::string& name) const;
@@ -83,6 +86,7 @@ class StoreDirectory {
   std::optional<StoreEntry> read_entry(const std::string& name) const;
 
   std::string path_;
+  std::shared_ptr<StoredTextCache> known_ = std::make_shared<StoredTextCache>();
 };
 
 }  // namespace quire

@@ -71,7 +71,8 @@ Result<StoredText> describe_text(const SnapshotFile& snapshot) {
 }
 
 Status write_stored_text(const std::string& path, const StoredText& text) {
-  QUIRE_ASSIGN(const auto file, OutputFile::create(path, {.owner_only = true}));
+  // What a crash leaves of it is noticed by its checksums, and made again.
+  QUIRE_ASSIGN(const auto file, OutputFile::create(path, {.owner_only = true, .lasting = false}));
   QUIRE_ASSIGN(const auto writer, SnapshotWriter::create(*file, SnapshotFile::kVersion));
   QUIRE_ASSIGN(const int64_t links, writer->add(std::as_bytes(std::span(text.chain.links))));
   QUIRE_ASSIGN(const int64_t tail, writer->add(std::as_bytes(std::span(text.chain.tail))));

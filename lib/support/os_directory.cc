@@ -61,6 +61,8 @@ FileFacts file_facts(const std::string& path) {
   facts.is_file = S_ISREG(info.st_mode);
   facts.bytes = info.st_size;
   facts.modified_ns = info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
+  facts.changed_ns = info.st_ctim.tv_sec * kNsPerSecond + info.st_ctim.tv_nsec;
+  facts.number = info.st_ino;
   return facts;
 }
 

@@ -26,6 +26,9 @@ struct FileFacts {
   bool is_file = false;  // a regular one
   int64_t bytes = 0;
   int64_t modified_ns = 0;  // since 1970, by the system's clock
+  int64_t changed_ns = 0;   // of its bytes or anything else here; nobody can set this one back
+  uint64_t number = 0;      // another file that takes its place has another one
+  bool operator==(const FileFacts&) const = default;
 };
 FileFacts file_facts(const std::string& path);
 // Errors: kIo.

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -404,6 +405,77 @@ TEST_F(DocumentStores, RemakeWhatIsKnownOfAnEntry) {
   EXPECT_EQ(find(wanted).n_tokens, 0);
   expect_ok(store_->verify(name, {}));
   EXPECT_EQ(find(wanted).n_tokens, 140);
+}
+
+// What is known of entries, by their names.
+std::map<std::string, StoredTextCache::Shared> known_of(const StoreDirectory& directory) {
+  std::map<std::string, StoredTextCache::Shared> known;
+  for (const StoreEntry& entry : take(directory.list()).entries) known[entry.name] = entry.text;
+  return known;
+}
+
+void let_files_settle() { wait_milliseconds(3 * StoredTextCache::kSettledNs / 1'000'000); }
+
+TEST_F(DocumentStores, ReadAgainOnlyWhatHasChanged) {
+  const Tokens stored = text(150);
+  const std::string a = put(stored, "a"), b = put(text(150, 2), "b"), c = put(text(150, 3), "c");
+  const StoreDirectory directory = take(StoreDirectory::open(path_, false));
+  let_files_settle();
+  const auto first = known_of(directory);
+  EXPECT_EQ(first.size(), 3u);
+  EXPECT_TRUE(known_of(directory) == first);  // the same objects
+  // A longer text takes the place of an entry; another store wrote it.
+  const auto other = open();
+  EXPECT_EQ(put_by(other, turning(stored, 150, 180)), a);
+  auto next = known_of(directory);
+  EXPECT_NE(next[a], first.at(a));
+  EXPECT_EQ(next[a]->chain.n_tokens(), 180);
+  EXPECT_EQ(next[b], first.at(b));
+  EXPECT_EQ(next[c], first.at(c));
+  let_files_settle();
+  next = known_of(directory);
+  EXPECT_TRUE(known_of(directory) == next);
+  // Damage that leaves size and times of the file as they were.
+  const auto time = fs::last_write_time(sidecar(b));
+  std::string damaged = read_file(sidecar(b));
+  const std::string good = damaged;
+  damaged[damaged.size() / 2] ^= 1;
+  write_file(sidecar(b), damaged);
+  fs::last_write_time(sidecar(b), time);
+  EXPECT_NE(known_of(directory)[b], next[b]);
+  EXPECT_TRUE(read_file(sidecar(b)) == good);
+  // Removed, and put again.
+  ASSERT_EQ(other->remove(c).code(), Code::kOk);
+  EXPECT_EQ(known_of(directory).size(), 2u);
+  EXPECT_EQ(put_by(other, text(150, 3)), c);
+  EXPECT_NE(known_of(directory)[c], next[c]);
+  // A snapshot that is damaged.
+  write_file(snapshot(a), read_file(snapshot(a)).substr(0, 100));
+  EXPECT_EQ(known_of(directory)[a], nullptr);
+}
+
+TEST(StoredTextCaches, KeepTheirLimit) {
+  const auto text = std::make_shared<const StoredText>(
+      StoredText{{}, "title", TokenChain("", std::vector<int32_t>(size_t{64} * 1000, 7)), 1, 1});
+  const StoredTextCache::Files files = {{.is_file = true, .changed_ns = 5}, {.is_file = true, .changed_ns = 6}};
+  constexpr int64_t kLater = 7 + StoredTextCache::kSettledNs;
+  StoredTextCache cache(40000);  // of 16 KB each
+  for (const char* name : {"a", "b", "c"}) cache.keep(name, files, text, kLater);
+  EXPECT_EQ(cache.find("a", files), text);
+  EXPECT_EQ(cache.find("b", files), text);
+  EXPECT_EQ(cache.find("c", files), nullptr);
+  cache.keep("a", files, text, kLater);  // takes its own place
+  const std::string_view names[] = {"b", "c"};
+  cache.keep_only(names);
+  EXPECT_EQ(cache.find("a", files), nullptr);
+  cache.keep("c", files, text, kLater);
+  EXPECT_EQ(cache.find("c", files), text);
+  auto changed = files;
+  changed.text.number = 1;
+  EXPECT_EQ(cache.find("c", changed), nullptr);
+  cache.keep("c", changed, text, kLater - 2);  // it changed a moment ago
+  EXPECT_EQ(cache.find("c", changed), nullptr);
+  EXPECT_EQ(cache.find("c", files), nullptr);
 }
 
 TEST_F(DocumentStores, NameDamagedEntries) {
