@@ -122,18 +122,15 @@ Status StoreDirectory::refresh(const std::string& name) const {
   return write_stored_text(text_path(name), text);
 }
 
-// Nothing: it was removed meanwhile, or its snapshot is no file.
-std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name) const {
-  const int64_t looked_ns = wall_clock_ns();
-  const FileFacts snapshot = file_facts(snapshot_path(name)), known = file_facts(text_path(name));
-  if (!snapshot.is_file) return std::nullopt;
+std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name, const StoredTextCache::Files& files,
+                                                     int64_t looked_ns) const {
+  const FileFacts &snapshot = files.snapshot, &known = files.text;
   StoreEntry entry;
   entry.name = name;
   entry.snapshot_bytes = snapshot.bytes;
   entry.bytes = snapshot.bytes + (known.is_file ? known.bytes : 0);
   entry.used_ns = known.is_file ? known.modified_ns : snapshot.modified_ns;
   if (known.is_file) {
-    const StoredTextCache::Files files = {snapshot, known};
     entry.text = known_->find(name, files);
     if (entry.text) return entry;
     auto text = read_stored_text(text_path(name));
@@ -161,9 +158,11 @@ std::optional<StoreEntry> StoreDirectory::read_entry(const std::string& name) co
 Result<StoreListing> StoreDirectory::list() const {
   StoreListing listing;
   QUIRE_ASSIGN(const auto names, list_directory(path_));
+  std::string text_name;  // of the last entry that has such a file, which comes after its snapshot
   for (const std::string& name : names) {
-    if (name == "." || name == "..") continue;
+    if (name == "." || name == ".." || name == text_name) continue;
     const FileName file = parse(name);
+    const int64_t looked_ns = wall_clock_ns();
     const FileFacts facts = file_facts(path_ + "/" + name);
     if (!facts.exists) continue;
     if (file.kind == FileName::Kind::kOther || !facts.is_file) {
@@ -171,7 +170,9 @@ Result<StoreListing> StoreDirectory::list() const {
     } else if (file.kind == FileName::Kind::kTemporary) {
       listing.bytes += facts.bytes;
     } else if (file.kind == FileName::Kind::kSnapshot) {
-      auto entry = read_entry(file.entry);
+      const StoredTextCache::Files files = {facts, file_facts(text_path(file.entry))};
+      if (files.text.is_file) text_name = file.entry + std::string(kText);
+      auto entry = read_entry(file.entry, files, looked_ns);
       if (!entry) continue;
       listing.bytes += entry->bytes;
       listing.newest_use_ns = std::max(listing.newest_use_ns, entry->used_ns);

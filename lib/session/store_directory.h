@@ -83,7 +83,9 @@ class StoreDirectory {
   std::string lock_path() const { return path_ + "/store.lock"; }
   Result<std::unique_ptr<FileLock>> wait_for(int64_t byte, FileLock::Kind kind, const CancelToken* cancel) const;
   Result<StoredText> read_snapshot(const std::string& name) const;
-  std::optional<StoreEntry> read_entry(const std::string& name) const;
+  // files: its own, looked at after looked_ns; the snapshot is a file. Nothing: it was removed meanwhile.
+  std::optional<StoreEntry> read_entry(const std::string& name, const StoredTextCache::Files& files,
+                                       int64_t looked_ns) const;
 
   std::string path_;
   std::shared_ptr<StoredTextCache> known_ = std::make_shared<StoredTextCache>();
