@@ -79,10 +79,10 @@ TEST_P(StoreKill, LeavesAWholeStore) {
 }
 INSTANTIATE_TEST_SUITE_P(Calls, StoreKill,
                          testing::Values(Kind{"write", FileCall::kAppend, 40, false},
-                                         Kind{"sync", FileCall::kSync, 4, false},
+                                         Kind{"sync", FileCall::kSync, 2, false},
                                          Kind{"rename", FileCall::kRename, 2, false},
                                          Kind{"append", FileCall::kWrite, 20, true},
-                                         Kind{"append_sync", FileCall::kSync, 4, true}),
+                                         Kind{"append_sync", FileCall::kSync, 2, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Two processes put the same at once: there is one entry, and both say that it is there.
